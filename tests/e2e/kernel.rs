@@ -13,7 +13,7 @@ use std::time::Duration;
 use weir_stage::{Child, Side, old_kernel, pair, perftest};
 
 /// All features that `--without` accepts.
-const ALL: &str = "udp-segment,udp-gro,ipv6,userfaultfd,madv-populate";
+const ALL: &str = "udp-segment,udp-gro,ipv6,userfaultfd,madv-populate,udp-connect";
 
 pub fn trials() -> Vec<Trial> {
     // Over veth both peers omit the ICRC and send payload in place, unless --icrc always is given.

@@ -18,11 +18,18 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// The only destination of these groups; `None` if there are several.
+    /// Whether a group may leave by a socket that is connected to this destination: it goes there, the interface does
+    /// not matter, and no ICRC covers the number that the kernel gives to the datagrams.
+    pub fn fits(&self, group: &Group) -> bool {
+        let any_id = group.any_id || group.to.is_ipv6();
+        any_id && (group.from, group.to, group.ifindex) == (self.from, self.to, 0)
+    }
+
+    /// The only destination of these groups; `None` if there are several, or not all fit.
     fn only(groups: &[Group]) -> Option<Destination> {
         let Group { from, to, .. } = *groups.first()?;
-        let same = |group: &Group| (group.from, group.to) == (from, to);
-        groups.iter().all(same).then_some(Destination { from, to })
+        let only = Destination { from, to };
+        groups.iter().all(|group| only.fits(group)).then_some(only)
     }
 }
 
@@ -32,28 +39,24 @@ pub struct Frequent {
     last: Option<Destination>,
     sends: u32,
     needed: u32,
+    /// The destination of the last change.
+    wanted: Option<Destination>,
 }
 
 impl Frequent {
     pub fn new() -> Frequent {
-        Frequent { last: None, sends: 0, needed: SENDS }
+        Frequent { last: None, sends: 0, needed: SENDS, wanted: None }
     }
 
-    /// These groups are about to leave. Returns their destination if they could leave by a socket that is connected to
-    /// it: not if the interface matters, or an ICRC covers the number that the kernel would give to them.
+    /// These groups are about to leave.
     #[inline]
-    pub fn note(&mut self, groups: &[Group]) -> Option<Destination> {
+    pub fn note(&mut self, groups: &[Group]) {
         let only = Destination::only(groups);
-        let fits = |group: &Group| group.ifindex == 0 && (group.any_id || group.to.is_ipv6());
-        if only.is_some() && !groups.iter().all(fits) {
-            return None;
-        }
         if self.last == only {
             self.sends = self.sends.saturating_add(1);
         } else {
             (self.last, self.sends) = (only, 0);
         }
-        only
     }
 
     /// Returns whether there is another destination than the `present` one that is worth a socket of its own. If so,
@@ -63,13 +66,14 @@ impl Frequent {
         let change = self.sends >= self.needed && self.last.is_some() && self.last != present;
         if change {
             (self.sends, self.needed) = (0, MOST_SENDS.min(RARER * self.needed));
+            self.wanted = self.last;
         }
         change
     }
 
-    /// The destination of the last sends.
-    pub fn destination(&self) -> Option<Destination> {
-        self.last
+    /// The destination of the last change.
+    pub fn wanted(&self) -> Option<Destination> {
+        self.wanted
     }
 }
 
@@ -91,7 +95,7 @@ mod tests {
     /// Sends until the destination is worth a socket.
     fn sends_to(frequent: &mut Frequent, port: u16, present: Option<Destination>) -> Option<u32> {
         (1..=MOST_SENDS + 1).find(|_| {
-            assert_eq!(frequent.note(&[group(port), group(port)]), destination(port));
+            frequent.note(&[group(port), group(port)]);
             frequent.takes_change(present)
         })
     }
@@ -111,22 +115,30 @@ mod tests {
         for _ in 0..SENDS {
             frequent.note(&[group(1)]);
         }
-        assert_eq!(frequent.note(&[group(1), group(2)]), None);
+        frequent.note(&[group(1), group(2)]);
         assert!(!frequent.takes_change(None));
         assert_eq!(sends_to(&mut frequent, 1, None), Some(SENDS + 1));
     }
 
     #[test]
-    fn groups_with_an_icrc_over_their_identification_do_not_count() {
-        let mut frequent = Frequent::new();
-        for _ in 0..SENDS {
-            frequent.note(&[group(1)]);
-            assert_eq!(frequent.note(&[group(1), Group { any_id: false, ..group(1) }]), None);
-            assert_eq!(frequent.note(&[Group { ifindex: 3, ..group(1) }]), None);
+    fn groups_that_do_not_fit_do_not_count() {
+        for other in [Group { any_id: false, ..group(1) }, Group { ifindex: 3, ..group(1) }] {
+            let mut frequent = Frequent::new();
+            for _ in 0..2 * SENDS {
+                frequent.note(&[group(1), other]);
+                assert!(!frequent.takes_change(None));
+            }
         }
-        assert_eq!(sends_to(&mut frequent, 1, None), Some(1));
         // IPv6 has no Identification.
         let v6 = Group::new("[::1]:1".parse().unwrap(), "::1".parse().unwrap(), 0);
-        assert!(frequent.note(&[v6]).is_some());
+        assert!(Destination::only(&[v6]).is_some());
+    }
+
+    #[test]
+    fn a_later_send_to_another_does_not_change_what_is_wanted() {
+        let mut frequent = Frequent::new();
+        sends_to(&mut frequent, 1, None);
+        frequent.note(&[group(2)]);
+        assert_eq!(frequent.wanted(), destination(1));
     }
 }

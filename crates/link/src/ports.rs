@@ -14,6 +14,8 @@ const SILENT_CALLS: u32 = 64;
 /// The same for the sockets of the port that it sends from. Most processes never receive from foreign adapters or
 /// groups: their sockets for those add almost no cost to a poll.
 const SILENT_CALLS_OWN: u32 = 16;
+/// The most receive calls for what came before a socket was connected.
+const EARLIER: u32 = 64;
 /// Receive calls without a datagram after which a socket is silent.
 const COLD_AFTER: u32 = 4096;
 
@@ -25,8 +27,9 @@ pub struct Ports {
     next: usize,
     disabled: DisabledFeatures,
     frequent: Frequent,
-    /// A socket was connected, and datagrams of its peer that came before are not taken yet.
-    has_earlier: bool,
+    /// A socket was connected, and datagrams of its peer that came before may not be taken yet: so many receives look
+    /// for them alone.
+    earlier: u32,
     /// Errors of groups without a socket of their address family.
     send_errors: SendErrors,
 }
@@ -40,16 +43,8 @@ impl Ports {
     /// Binds the port in the families that the machine has. `AddrInUse` if another socket has it in any of them.
     pub fn bind(port: u16, disabled: DisabledFeatures) -> io::Result<Ports> {
         let (ports, send_errors) = (Vec::with_capacity(4), SendErrors::default());
-        let mut ports = Ports {
-            ports,
-            own: port,
-            calls: 0,
-            next: 0,
-            disabled,
-            frequent: Frequent::new(),
-            has_earlier: false,
-            send_errors,
-        };
+        let mut ports =
+            Ports { ports, own: port, calls: 0, next: 0, disabled, frequent: Frequent::new(), earlier: 0, send_errors };
         ports.add_port(port, Udp::bind)?;
         Ok(ports)
     }
@@ -108,7 +103,8 @@ impl Ports {
     fn receive_earlier(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
         let v6 = self.connected_to().is_some_and(|destination| destination.from.is_ipv6());
         let got = self.sender(v6).map_or(Ok(0), |udp| udp.receive(inbox))?;
-        self.has_earlier = got > 0;
+        // Others may send without end.
+        self.earlier = if got > 0 { self.earlier - 1 } else { 0 };
         Ok(got)
     }
 }
@@ -117,15 +113,14 @@ impl Carrier for Ports {
     fn send(&mut self, outbox: &Outbox) -> io::Result<()> {
         let mut rest = &outbox.groups[..];
         let mut failed = None;
-        // A batch for several destinations is a single call of a socket that is not connected.
-        let only = self.frequent.note(rest);
-        if let Some(udp) = self.connected().filter(|udp| only.is_some() && udp.destination() == only) {
-            return udp.send_groups(outbox, rest);
-        }
+        self.frequent.note(rest);
+        let connected = self.connected_to();
+        let by_connected = |group: &Group| connected.is_some_and(|destination| destination.fits(group));
         while let Some(first) = rest.first() {
-            let v6 = first.to.is_ipv6();
-            let run = rest.iter().take_while(|group| group.to.is_ipv6() == v6).count();
-            match self.sender(v6) {
+            let (v6, connected) = (first.to.is_ipv6(), by_connected(first));
+            let same = |group: &&Group| group.to.is_ipv6() == v6 && by_connected(group) == connected;
+            let run = rest.iter().take_while(same).count();
+            match if connected { self.connected() } else { self.sender(v6) } {
                 Some(udp) => failed = failed.or(udp.send_groups(outbox, &rest[..run]).err()),
                 None => self.note_missing_family(first),
             }
@@ -135,7 +130,7 @@ impl Carrier for Ports {
     }
 
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
-        if self.has_earlier && self.receive_earlier(inbox)? > 0 {
+        if self.earlier > 0 && self.receive_earlier(inbox)? > 0 {
             return Ok(inbox.arrivals.len());
         }
         self.calls = self.calls.wrapping_add(1);
@@ -167,7 +162,7 @@ impl Carrier for Ports {
     }
 
     fn add_socket(&mut self) -> io::Result<()> {
-        let Some(to) = self.frequent.destination() else { return Ok(()) };
+        let Some(to) = self.frequent.wanted() else { return Ok(()) };
         let disabled = self.disabled;
         match self.connected() {
             Some(udp) if udp.destination().is_some_and(|earlier| earlier.from == to.from) => udp.connect(to)?,
@@ -179,7 +174,7 @@ impl Carrier for Ports {
                 self.ports.push(Port { udp, silent: 0 });
             }
         }
-        self.has_earlier = true;
+        self.earlier = EARLIER;
         Ok(())
     }
 

@@ -344,7 +344,13 @@ impl Carrier for Udp {
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
         inbox.arrivals.clear();
         let slots = inbox.slots().min(BATCH).min(self.ask);
-        match self.incoming.receive(self.socket.as_raw_fd(), &mut inbox.bytes, slots) {
+        let mut received = self.incoming.receive(self.socket.as_raw_fd(), &mut inbox.bytes, slots);
+        let is_empty = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        if self.destination.is_some() && received.as_ref().is_err_and(|error| !is_empty(error)) {
+            // What happened to an earlier datagram: the kernel reports it before it gives what has arrived.
+            received = self.incoming.receive(self.socket.as_raw_fd(), &mut inbox.bytes, slots);
+        }
+        match received {
             Ok(count) => {
                 if count == slots {
                     self.ask = (2 * slots).min(BATCH);

@@ -155,26 +155,32 @@ fn the_ack_waits_beyond_polls_while_the_peer_s_ack_is_expected() {
     }
 }
 
-/// Some programs poll until nothing is left before they look at what came, and reply.
+/// Some programs poll until nothing is left before they look at what came, and reply. Others stop polling after such a
+/// poll: their ACKs leave at it.
 #[test]
 fn the_ack_waits_beyond_polls_for_as_long_as_replies_usually_take() {
     // Microseconds from a message to its reply, and to a poll that finds nothing; whether the ACK waits then.
     for (takes, poll, waits) in [(3, 5, true), (3, 6, false), (9, 9, true), (9, 10, false)] {
-        let mut pair = Setup::default().pair();
-        for _ in 0..REPLIES_BEFORE_DELAY {
-            for node in 0..2 {
-                post(&mut pair, node, 64);
-                exchange(&mut pair);
-                pair.now = pair.now + Duration::from_micros(takes);
+        for polls in [true, false] {
+            let mut pair = Setup::default().pair();
+            for _ in 0..10 * REPLIES_BEFORE_DELAY {
+                for node in 0..2 {
+                    post(&mut pair, node, 64);
+                    exchange(&mut pair);
+                    if polls {
+                        pair.nodes[1 - node].qp.program_polled(pair.now);
+                    }
+                    pair.now = pair.now + Duration::from_micros(takes);
+                }
             }
+            pair.run_until_idle();
+            post(&mut pair, 0, 64);
+            exchange(&mut pair);
+            assert!(pair.nodes[1].qp.has_waiting_ack());
+            pair.now = pair.now + Duration::from_micros(poll);
+            pair.nodes[1].qp.program_polled(pair.now);
+            assert_eq!(pair.nodes[1].qp.has_waiting_ack(), waits && polls, "{takes} {poll} {polls}");
         }
-        pair.run_until_idle();
-        post(&mut pair, 0, 64);
-        exchange(&mut pair);
-        assert!(pair.nodes[1].qp.has_waiting_ack());
-        pair.now = pair.now + Duration::from_micros(poll);
-        pair.nodes[1].qp.program_polled(pair.now);
-        assert_eq!(pair.nodes[1].qp.has_waiting_ack(), waits, "{takes} {poll}");
     }
 }
 

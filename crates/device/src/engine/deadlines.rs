@@ -16,8 +16,8 @@ use weir_transport::{Instant, Side};
 const CATCH_UP: usize = 4096;
 /// The same for messages of the holder of port 4791: its connections have room for some 2,000 of the shortest.
 const HANDED_OVER: usize = 280;
-/// The sockets that packets of connected QPs come by: that of the slot, and that of port 4791.
-const SOCKETS: usize = 2;
+/// The sockets that packets of connected QPs come by: those of the slot, one of them connected, and that of port 4791.
+const SOCKETS: usize = 3;
 
 impl Engine {
     /// Does what is due by `now`. Returns the current time, which may be later.

@@ -181,7 +181,8 @@ impl Engine {
         let len = outgoing.hello.encode(proofs, &mut self.outbox.bytes[start..]);
         self.outbox.len += len;
         let group = Group::new(outgoing.to, outgoing.route.local, outgoing.route.ifindex);
-        self.outbox.groups.push(Group { start, len, segment: len, ..group });
+        // It must not overtake the packets before it, nor they it: so it leaves by the same socket.
+        self.outbox.groups.push(Group { start, len, segment: len, any_id: true, ..group });
     }
 }
 

@@ -1,6 +1,6 @@
 //! Sockets that the carrier opens while the adapter is in use.
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Turn};
 use crate::os::descriptors::DescriptorGuard;
 use crate::shared::state::AdapterState;
 use std::io;
@@ -12,6 +12,8 @@ impl Engine {
         if !adapter.condition.works() {
             return;
         }
+        // Packets that came earlier are taken first.
+        self.turn(adapter, Turn::LOOK);
         if let Err(error) = self.open_sockets(adapter, |carrier| carrier.add_socket()) {
             tracing::debug!("{}: no connected socket: {error}. Packets go without one", adapter.device.name);
         }
@@ -29,10 +31,13 @@ impl Engine {
         open(&mut *self.carrier)?;
         let mut new = self.carrier.fds();
         new.retain(|descriptor| !before.contains(descriptor));
-        for descriptor in &new {
-            if let Err(error) = adapter.pace.watch(*descriptor) {
-                tracing::error!("{}: cannot watch a socket: {error}", adapter.device.name);
+        // Packets in a socket that nothing watches would wait for ever.
+        if let Err(error) = new.iter().try_for_each(|descriptor| adapter.pace.watch(*descriptor)) {
+            for descriptor in new {
+                adapter.pace.forget(descriptor);
+                self.carrier.leave(descriptor);
             }
+            return Err(error);
         }
         adapter.add_sockets(&new);
         Ok(())

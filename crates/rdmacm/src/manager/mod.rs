@@ -28,7 +28,7 @@ use crate::host::Host;
 use crate::ports::{Owner, Ports};
 use crate::table::Table;
 use id::{Group, Id, State};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use weir_cm::{Address, Cm, Config, ConnectionId, Event};
 use weir_device::Errno;
 use weir_transport::Instant;
@@ -52,6 +52,8 @@ pub struct Manager {
     look_at: Option<Instant>,
     /// There are connections to processes of this host: when to look if one has ended without a message.
     peers_at: Option<Instant>,
+    /// Connections of which the last look missed the peer's process.
+    missing: HashSet<ConnectionId>,
     /// The process ends.
     ending: Option<ending::Ending>,
 }
@@ -101,6 +103,7 @@ impl Manager {
             now: Instant(0),
             look_at: None,
             peers_at: None,
+            missing: HashSet::new(),
             ending: None,
         }
     }

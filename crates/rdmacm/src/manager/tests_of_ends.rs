@@ -206,6 +206,9 @@ fn a_killed_process_of_this_host_ends_its_connections() {
     pair.wire.lock().unwrap().one_host = Some([2].into());
     let now = Instant(pair.now.0 + vanished::LOOK.as_nanos() as u64);
     pair.server.manager.tick(now);
+    assert_eq!(pair.server.event().map(|event| event.event), None, "its last messages may be on their way");
+    let now = Instant(now.0 + vanished::LOOK_AGAIN.as_nanos() as u64);
+    pair.server.manager.tick(now);
     let mut ended: Vec<_> = std::iter::from_fn(|| pair.server.event()).map(|event| (event.uid, event.event)).collect();
     ended.sort_unstable();
     assert_eq!(ended, [(12, event::REJECTED), (1010, event::DISCONNECTED)]);

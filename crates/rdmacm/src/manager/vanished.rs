@@ -7,6 +7,8 @@ use weir_cm::ConnectionId;
 
 /// Time between two looks for such processes, while there are connections to processes of this host.
 pub(super) const LOOK: Duration = Duration::from_millis(500);
+/// Time until the next look after one that misses a process: its last messages may be on their way.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 impl Manager {
     /// There may be a connection to a process of this host now.
@@ -20,16 +22,23 @@ impl Manager {
             return;
         }
         let mut known = HashMap::new();
-        let (mut here, mut vanished) = (false, Vec::<ConnectionId>::new());
+        let (mut here, mut missing) = (false, Vec::<ConnectionId>::new());
         for (connection, route, id) in self.cm.peers() {
             let process = id >> self.id_bits;
             let lives = *known.entry((*route, process)).or_insert_with(|| self.host.lives(route, process));
             here |= lives == Some(true);
             if lives == Some(false) {
-                vanished.push(connection);
+                missing.push(connection);
             }
         }
-        self.peers_at = here.then_some(self.now + LOOK);
+        let is_known = |connection: &ConnectionId| self.missing.contains(connection);
+        let (vanished, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_known);
+        self.missing = missing.into_iter().collect();
+        self.peers_at = match (here, self.missing.is_empty()) {
+            (_, false) => Some(self.now + LOOK_AGAIN),
+            (true, true) => Some(self.now + LOOK),
+            (false, true) => None,
+        };
         for connection in vanished {
             self.cm.peer_vanished(self.now, connection);
         }

@@ -21,9 +21,22 @@ pub(super) struct ReplyPattern {
     executed: Option<Instant>,
     /// How long after its message a reply leaves: the longest of late, which slowly fades.
     usual: Duration,
+    poll: Poll,
+    /// The program polls once more before it replies.
+    replies_after_polls: bool,
     reply: Reply,
     /// Posted sends have not left, or more are unacknowledged than a reply has: the program sends a stream.
     streams: bool,
+}
+
+/// Polls that found nothing, since the last message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Poll {
+    /// Its ACK does not wait: polls are not seen.
+    #[default]
+    Unseen,
+    None,
+    Some,
 }
 
 /// The reply to the last message.
@@ -63,8 +76,10 @@ impl ReplyPattern {
         }
         (self.executed, self.reply) = (Some(now), Reply::Awaited);
         // ACKs in the other direction of a stream must not wait: the peer may send a stream as well.
-        let waits = self.replies >= REPLIES_BEFORE_DELAY + self.doubts && !self.streams;
-        waits && (single || config.program_polls)
+        let enough = self.replies >= REPLIES_BEFORE_DELAY + self.doubts && !self.streams;
+        let waits = enough && (single || config.program_polls);
+        self.poll = if waits { Poll::None } else { Poll::Unseen };
+        waits
     }
 
     /// A send was posted.
@@ -85,6 +100,9 @@ impl ReplyPattern {
             self.replies = if took.is_some() { MAX_REPLIES.min(self.replies + 1) } else { 0 };
             if let Some(took) = took {
                 self.usual = took.max((3 * self.usual + took) / 4);
+                if self.poll != Poll::Unseen {
+                    self.replies_after_polls = self.poll == Poll::Some;
+                }
             }
         }
     }
@@ -106,11 +124,13 @@ impl ReplyPattern {
 
     /// The program polled, and its poll found nothing. Returns whether an ACK goes on waiting: for the rest of its
     /// reply; because the peer's ACK (of a request that is `unacknowledged`) follows the message, and the program
-    /// replies only when it has seen that; or because the reply is not later than usual: some programs (libfabric's
-    /// rxm) poll until nothing is left before they look at what came.
-    pub fn waits_beyond_poll(&self, now: Instant, unacknowledged: bool, config: &Config) -> bool {
+    /// replies only when it has seen that; or because the reply is not later than usual, and the last one came
+    /// after such a poll: some programs (libfabric's rxm) poll until nothing is left before they look at what came.
+    pub fn waits_beyond_poll(&mut self, now: Instant, unacknowledged: bool, config: &Config) -> bool {
         let follows = if unacknowledged { config.tuning.ack_delay / PEER_ACK_FOLLOWS } else { Duration::ZERO };
-        let usual = (USUAL_TIMES * self.usual).min(LONGEST_USUAL);
+        let usual = if self.replies_after_polls { USUAL_TIMES * self.usual } else { Duration::ZERO };
+        let usual = usual.min(LONGEST_USUAL);
+        self.poll = Poll::Some;
         let waits_for = follows.max(usual).min(config.tuning.ack_delay);
         self.reply == Reply::Leaving || self.executed.is_some_and(|since| now < since + waits_for)
     }

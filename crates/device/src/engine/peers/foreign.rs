@@ -9,10 +9,12 @@ use weir_link::Arrival;
 use weir_transport::Instant;
 use weir_wire::ROCE_PORT;
 
-/// How often a process that expects foreign adapters tries to become the holder, because the present holder may end.
-/// Until then packets of foreign adapters are lost. Retransmissions of QPs and of connection management bridge that;
-/// more tries would cost idle processes more.
-const RETRY: Duration = Duration::from_millis(200);
+/// How often a process with foreign peers tries to become the holder, because the present holder may end: packets of
+/// foreign adapters are lost until then.
+const RETRY: Duration = Duration::from_millis(50);
+/// How often a process without such peers tries that expects datagrams or MADs. Their senders repeat them; more tries
+/// would cost idle processes more.
+const RETRY_IDLE: Duration = Duration::from_millis(200);
 
 /// This process's part in sharing port 4791.
 #[derive(Default)]
@@ -47,9 +49,13 @@ impl Foreign {
     pub fn take_try(&mut self, now: Instant) -> bool {
         let due = self.next_try.is_some_and(|due| due <= now);
         if due {
-            self.next_try = Some(now + RETRY);
+            self.next_try = Some(now + self.retry());
         }
         due
+    }
+
+    fn retry(&self) -> Duration {
+        if self.peers { RETRY } else { RETRY_IDLE }
     }
 
     /// The next try, flush or look for a listener (nanoseconds).
@@ -81,6 +87,7 @@ impl Foreign {
     /// Logs once why no packet of a foreign adapter gets here; for a process without foreign peers, at the debug level
     /// only.
     pub fn report_listen_error(&mut self, device: &str, error: &io::Error) {
+        let retry = self.retry();
         let matters = self.peers || self.next_try.is_some();
         if !matters || std::mem::replace(&mut self.reported, true) {
             tracing::debug!("{device}: cannot listen on UDP port {ROCE_PORT}: {error}");
@@ -89,12 +96,12 @@ impl Foreign {
                 "{device}: another program has UDP port {ROCE_PORT}, perhaps the kernel's Soft-RoCE: no packet of a \
                  foreign adapter gets to this process, while Weir peers are not affected. End that program (`ss -ulpn \
                  sport = :{ROCE_PORT}` shows it) or remove the rxe device (`rdma link`); the port is tried again every \
-                 {RETRY:?}"
+                 {retry:?}"
             );
         } else {
             tracing::warn!(
                 "{device}: cannot listen on UDP port {ROCE_PORT}, where foreign adapters send to: {error}. It is tried \
-                 again every {RETRY:?}"
+                 again every {retry:?}"
             );
         }
     }

@@ -45,6 +45,7 @@ pub struct Burst {
 pub struct Sent {
     pub to: SocketAddr,
     pub from: IpAddr,
+    pub any_id: bool,
     pub datagrams: Vec<Vec<u8>>,
 }
 
@@ -56,7 +57,7 @@ impl Carrier for InMemory {
         let mut wire = self.0.lock().unwrap();
         let groups = outbox.groups.iter().map(|group| {
             let datagrams = outbox.datagrams(group).map(<[u8]>::to_vec).collect();
-            Sent { to: group.to, from: group.from, datagrams }
+            Sent { to: group.to, from: group.from, any_id: group.any_id, datagrams }
         });
         let published = wire.watched.as_ref().map(|cq| take(cq)).unwrap_or_default();
         let published = published.iter().map(|completion| completion.wr_id).collect();

@@ -48,7 +48,7 @@ fn a_posted_request_leaves_once_by_the_carrier() {
     assert!(rig.take_bursts().is_empty());
     send(&mut rig, &qp);
     let sent = rig.take_sent();
-    let [Sent { to, from, datagrams }] = &sent[..] else { panic!("{sent:?}") };
+    let [Sent { to, from, datagrams, .. }] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!((*to, *from), ((address(9), ROCE_PORT).into(), rig.address));
     let (src_port, dst_port) = (rig.port, ROCE_PORT);
     let envelope = Envelope { src: *from, dst: to.ip(), src_port, dst_port, ip_id: 0, dont_fragment: true };
@@ -125,6 +125,21 @@ fn a_qp_in_the_error_state_flushes_what_is_posted_with_and_without_a_peer() {
         let flushed: Vec<_> = rig.completions().iter().map(|completion| completion.status).collect();
         assert_eq!(flushed, [Status::WrFlushed], "{at}");
         assert!(rig.take_sent().is_empty(), "{at}");
+    }
+}
+
+/// The kernel numbers the packets of a connected socket: no ICRC may cover the number.
+#[test]
+fn packets_with_an_icrc_need_identification_0() {
+    for (icrc, any_id) in [(Icrc::Auto, true), (Icrc::Always, false)] {
+        let (mut a, mut b) = (Rig::new(5, icrc), Rig::new(6, icrc));
+        for service in [Service::Rc, Service::Uc] {
+            let [x, _] = connected(&mut a, &mut b, service);
+            a.take_sent();
+            send(&mut a, &x);
+            let sent: Vec<bool> = a.take_sent().iter().map(|group| group.any_id).collect();
+            assert_eq!(sent, [any_id], "{icrc:?} {service:?}");
+        }
     }
 }
 
