@@ -80,7 +80,6 @@ fn datagrams_of_the_destination_and_of_others_come_once_and_in_order() {
         peer.set_nonblocking(false).unwrap();
         ports.send(&group(here, to, b"later")).unwrap();
         assert_eq!((peer.recv_from(&mut buffer).unwrap(), &buffer[..5]), ((5, own), &b"later"[..]));
-        // What came before the socket was connected is older.
         for round in 0..50u8 {
             peer.send_to(&[round], own).unwrap();
         }

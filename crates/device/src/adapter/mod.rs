@@ -12,7 +12,7 @@ mod page_faults;
 pub mod process_exit;
 mod registry;
 #[cfg(test)]
-pub(crate) mod testing;
+mod testing;
 mod thread;
 mod thread_tasks;
 

@@ -1,9 +1,8 @@
 //! Connections to processes of this host that were killed. The kernel would end their connections in their place.
 
 use super::Manager;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
-use weir_cm::ConnectionId;
 
 /// Time between two looks for such processes, while there are connections to processes of this host.
 pub(super) const LOOK: Duration = Duration::from_millis(500);
@@ -22,18 +21,17 @@ impl Manager {
             return;
         }
         let mut known = HashMap::new();
-        let (mut here, mut missing) = (false, Vec::<ConnectionId>::new());
+        let (mut here, mut missing, mut vanished) = (false, HashSet::new(), Vec::new());
         for (connection, route, id) in self.cm.peers() {
             let process = id >> self.id_bits;
-            let lives = *known.entry((*route, process)).or_insert_with(|| self.host.lives(route, process));
-            here |= lives == Some(true);
-            if lives == Some(false) {
-                missing.push(connection);
+            match *known.entry((*route, process)).or_insert_with(|| self.host.lives(route, process)) {
+                None => {}
+                Some(true) => here = true,
+                Some(false) if self.missing.contains(&connection) => vanished.push(connection),
+                Some(false) => _ = missing.insert(connection),
             }
         }
-        let is_known = |connection: &ConnectionId| self.missing.contains(connection);
-        let (vanished, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_known);
-        self.missing = missing.into_iter().collect();
+        self.missing = missing;
         self.peers_at = match (here, self.missing.is_empty()) {
             (_, false) => Some(self.now + LOOK_AGAIN),
             (true, true) => Some(self.now + LOOK),
