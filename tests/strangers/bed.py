@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -103,8 +104,7 @@ class Bed:
                 try:
                     status = child.wait(limit)
                 except subprocess.TimeoutExpired:
-                    child.kill()
-                    child.wait()
+                    end_namespace(child)
                     status = None
             output = out.read_text(errors='replace')
             sent = SENT.findall(log.read_text(errors='replace')) if log.exists() else []
@@ -116,6 +116,16 @@ class Bed:
         if self.log:
             self.log.mkdir(parents=True, exist_ok=True)
             (self.log / re.sub(r'[^A-Za-z0-9]+', '-', name)).write_text(output)
+
+
+def end_namespace(child):
+    """Ends a command in a namespace. The kernel lets `unshare` see the end of the namespace's first process once all
+    others have ended: none of them writes any more. If `unshare` itself were killed, they could end later."""
+    first = pathlib.Path(f'/proc/{child.pid}/task/{child.pid}/children').read_text().split()
+    for process in first or [child.pid]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(process), signal.SIGKILL)
+    child.wait()
 
 
 @functools.cache
