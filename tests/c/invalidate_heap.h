@@ -66,24 +66,34 @@ static int is_new(uint8_t *at)
 	return 1;
 }
 
-/* Freed memory goes back to the kernel, and malloc returns the same address again with empty pages. */
+/*
+ * Freed memory goes back to the kernel, and malloc returns the same address again with empty pages. An allocation of the
+ * adapter above the block keeps it in the heap: after some rounds of that, the next block is taken above the allocation,
+ * and the old one is not freed, so that malloc does not return to it.
+ */
 static void heap_rounds(const char *what, long rounds)
 {
-	long again = 0;
+	long again = 0, stuck = 0;
 
 	use_block(malloc(BLOCK));
 	for (long n = 0; n < rounds; n++) {
 		memset(inner(block), 1 + n % 60, LEN);
 		read_back(inner(block), block_mr, 1 + n % 60, what, n);
 		write_there(inner(block), block_mr, 64 + n % 60, what, n);
-		free(block);
+		if (stuck < 16)
+			free(block);
+		else
+			stuck = 0;
 		uint8_t *new = malloc(BLOCK);
 		if (!new)
 			die("no memory");
 		if (new == block && is_new(inner(block))) {
 			again++;
+			stuck = 0;
 			/* No thread has touched it yet: the adapter is the first. */
 			read_back(inner(block), block_mr, 0, what, n);
+		} else {
+			stuck++;
 		}
 		use_block(new);
 	}
