@@ -27,7 +27,7 @@ pub mod userfault;
 pub use adapter::{at_exit, process_exit};
 pub use events::{AsyncEvent, PortEvent};
 pub use features::{Feature, features};
-pub use limits::DeviceLimits;
+pub use limits::{DeviceLimits, MAX_INLINE};
 pub use memory::window::WindowType;
 pub use objects::address::AddressHandle;
 pub use objects::channel::CompChannel;

@@ -3,6 +3,9 @@
 use crate::memory::keys::MAX_KEYS_OF_A_KIND;
 use crate::slot::INDEX_BITS;
 
+/// Maximum bytes of inline data in a work request; no QP is created with more.
+pub const MAX_INLINE: u32 = 1024;
+
 /// Limits of the adapter, under the names of `ibv_device_attr`.
 #[derive(Clone, Debug)]
 pub struct DeviceLimits {
@@ -11,7 +14,6 @@ pub struct DeviceLimits {
     pub max_qp_wr: u32,
     pub max_sge: u32,
     pub max_sge_rd: u32,
-    pub max_inline: u32,
     pub max_cq: u32,
     pub max_cqe: u32,
     pub max_mr: u32,
@@ -39,7 +41,6 @@ pub(crate) const LIMITS: DeviceLimits = DeviceLimits {
     max_qp_wr: 32768,
     max_sge: 32,
     max_sge_rd: 32,
-    max_inline: 1024,
     max_cq: 65536,
     max_cqe: 4_194_303,
     max_mr: MAX_KEYS_OF_A_KIND as u32,

@@ -186,6 +186,11 @@ fn refused_calls_are_explained(context: &Arc<Context>, pd: &Arc<Pd>) {
     let mut wanted = create(Service::Rc);
     wanted.caps.max_send_sge = 1000;
     assert!(pd.create_qp(&wanted, &cq, &cq).is_err());
+    for bytes in [2048, 1536, 1280] {
+        let mut wanted = create(Service::Rc);
+        wanted.caps.max_inline_data = bytes;
+        assert!(pd.create_qp(&wanted, &cq, &cq).is_err());
+    }
     assert!(context.create_cq(u32::MAX, None, 0).is_err());
     assert!(pd.reg_mr(0x1000, 4096, 0x1000, Access::LOCAL_WRITE).is_err());
     assert!(pd.reg_mr(0x1000, 4096, 0x1000, Access::REMOTE_WRITE).is_err());
@@ -197,7 +202,9 @@ fn refused_calls_are_explained(context: &Arc<Context>, pd: &Arc<Pd>) {
     assert!(srq.modify(Some(1), None).is_err());
     assert!(srq.modify(None, Some(5)).is_err());
     let lines = WARNINGS.lock().unwrap().join("\n");
+    assert_eq!(lines.matches("max_inline_data").count(), 1, "{lines}");
     for part in [
+        "max_inline_data is 2048, and the limit is 1024",
         "max_send_sge is 1000, and the limit is",
         "a size of 4294967295 entries",
         "4096 bytes at 0x1000 are not registered: part of it is not mapped",

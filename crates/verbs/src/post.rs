@@ -7,11 +7,8 @@ use crate::mw;
 use crate::qp::{self, QpOwn};
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
-use weir_device::Errno;
+use weir_device::{Errno, MAX_INLINE};
 use weir_transport::{Data, Datagram, RecvWr, SendFlags, SendOp, SendWr, Service, Sge, Target};
-
-/// Maximum bytes of inline data in a work request; no QP is created with more.
-pub const INLINE_ROOM: usize = 1024;
 
 // SGE lists are passed on in place, in the application's memory.
 const _: () = assert!(size_of::<Sge>() == size_of::<ibv_sge>() && align_of::<Sge>() == align_of::<ibv_sge>());
@@ -108,7 +105,7 @@ unsafe fn send(qp: &QpOwn, request: &ibv_send_wr) -> Result<(), Errno> {
     if !flags.contains(SendFlags::INLINE) {
         return Ok(qp.device.post_send_to(&SendWr { wr_id, op, flags, data: Data::Gather(sges) }, to)?);
     }
-    let mut room = [MaybeUninit::<u8>::uninit(); INLINE_ROOM];
+    let mut room = [MaybeUninit::<u8>::uninit(); MAX_INLINE as usize];
     // SAFETY: inline data is readable memory of the caller.
     let bytes = unsafe { gather(sges, &mut room[..qp.max_inline]) }?;
     Ok(qp.device.post_send_to(&SendWr { wr_id, op, flags, data: Data::Inline(bytes) }, to)?)

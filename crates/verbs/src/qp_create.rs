@@ -4,7 +4,6 @@ use crate::abi::*;
 use crate::batch::Builder;
 use crate::domain::{self, Resource};
 use crate::ffi::{EINVAL, EOPNOTSUPP, object, zeroed};
-use crate::post::INLINE_ROOM;
 use crate::qp::{Qp, QpOwn, own};
 use crate::registry::{new_cookie, new_handle};
 use crate::{attr, builder, context, cq, pd, srq, wq, xrc};
@@ -102,11 +101,6 @@ unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ib
     if send_cq.is_null() || recv_cq.is_null() {
         return Err(refused(libc::EINVAL, format_args!("QP: create: there is no send_cq or no recv_cq")));
     }
-    if cap.max_inline_data as usize > INLINE_ROOM {
-        let wanted = cap.max_inline_data;
-        let why = format_args!("QP: create: max_inline_data is {wanted}, and the limit is {INLINE_ROOM}");
-        return Err(refused(libc::EINVAL, why));
-    }
     let receives = if srq.is_null() {
         Receives::Own
     } else {
@@ -130,9 +124,7 @@ unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ib
         (*public).recv_cq = recv_cq;
         (*public).srq = srq;
         (*public).qp_type = qp_type;
-        let mut given = (*qp).own.device.caps();
-        given.max_inline_data = given.max_inline_data.min(INLINE_ROOM as u32);
-        (*init).cap = attr::from_caps(&given);
+        (*init).cap = attr::from_caps(&(*qp).own.device.caps());
         Ok(public)
     }
 }
@@ -220,8 +212,7 @@ unsafe fn enter(
     cookie: u64,
     sq_sig_all: bool,
 ) -> Result<*mut Qp, Errno> {
-    let mut given = device.caps();
-    given.max_inline_data = given.max_inline_data.min(INLINE_ROOM as u32);
+    let given = device.caps();
     // SAFETY: integers and pointers; mutex and condition are initialised below.
     let mut ibv: ibv_qp = unsafe { zeroed() };
     ibv.context = context;

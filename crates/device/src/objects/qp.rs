@@ -5,7 +5,7 @@ use crate::adapter::Adapter;
 use crate::engine::ethernet_port::longest_frame;
 use crate::engine::host::QpHost;
 use crate::events::AsyncEvent;
-use crate::limits::LIMITS;
+use crate::limits::{LIMITS, MAX_INLINE};
 use crate::memory::keys::Cached;
 use crate::objects::cq::Cq;
 use crate::objects::pd::Pd;
@@ -13,7 +13,7 @@ use crate::objects::srq::Srq;
 use crate::objects::xrcd::{TargetQp, Xrcd};
 use crate::os::clock;
 use crate::os::interfaces::HEADERS;
-use crate::os::refused::refused;
+use crate::os::refused::{refused, refused_trial};
 use crate::shared::qp::{Parts, Posted, QpShared, ReceiveSource};
 use crate::shared::tagging::Tagging;
 use crate::steering::spread::Spread;
@@ -477,10 +477,15 @@ fn granted(wanted: &QpCaps) -> Result<QpCaps, Errno> {
         ("max_recv_wr", wanted.max_recv_wr, LIMITS.max_qp_wr),
         ("max_send_sge", wanted.max_send_sge, LIMITS.max_sge),
         ("max_recv_sge", wanted.max_recv_sge, LIMITS.max_sge),
-        ("max_inline_data", wanted.max_inline_data, LIMITS.max_inline),
     ];
     if let Some((name, wanted, limit)) = limits.into_iter().find(|(_, wanted, limit)| wanted > limit) {
         return Err(refused(libc::EINVAL, format_args!("QP: create: {name} is {wanted}, and the limit is {limit}")));
+    }
+    let inline = wanted.max_inline_data;
+    if inline > MAX_INLINE {
+        return Err(refused_trial(format_args!(
+            "QP: create: max_inline_data is {inline}, and the limit is {MAX_INLINE}"
+        )));
     }
     Ok(QpCaps {
         max_send_wr: wanted.max_send_wr,

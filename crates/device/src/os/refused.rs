@@ -3,7 +3,7 @@
 use super::clock;
 use super::errno::Errno;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Lines in a second: a program may repeat a call that fails.
 const LINES: u64 = 32;
@@ -18,6 +18,19 @@ pub fn refused(errno: i32, why: fmt::Arguments<'_>) -> Errno {
         Line::None => {}
     }
     Errno(errno)
+}
+
+/// Logs why a value is refused that is over a limit which programs find by trying, and returns EINVAL: verbs have no
+/// attribute for the limit of `max_inline_data`, and libfabric tries sizes until a QP is created. Only the first refusal
+/// of the process is a warning.
+#[cold]
+pub fn refused_trial(why: fmt::Arguments<'_>) -> Errno {
+    static WARNED: AtomicBool = AtomicBool::new(false);
+    if WARNED.swap(true, Ordering::Relaxed) {
+        tracing::debug!("{why}");
+        return Errno(libc::EINVAL);
+    }
+    refused(libc::EINVAL, format_args!("{why} (further lines like this one are at level debug)"))
 }
 
 /// Lines that were written in a second: the second in the upper bits, their number in the lower 16.
