@@ -17,6 +17,8 @@ pub struct Claim {
     pub low: f64,
     pub high: f64,
     pub kind: Kind,
+    /// Where the paper says it; empty: where the experiment's `source` says.
+    pub source: &'static str,
     /// If the claim fails: what the model lacks.
     pub lacks: &'static str,
 }
@@ -29,11 +31,15 @@ pub enum Paper {
     Words(String),
 }
 
-/// Whether the profile's parameters were chosen from this observation.
+/// How much the observation was used when the model was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
+    /// A parameter of the profile was fixed from this observation.
     Calibrated,
+    /// The mechanism was chosen or changed after this observation was seen.
+    Shaped,
+    /// Neither: it follows from the mechanisms, and from parameters that were fixed from other observations.
     Predicted,
 }
 
@@ -44,6 +50,8 @@ pub struct Shown<'a> {
     paper: &'a Paper,
     weir: Option<f64>,
     unit: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    source: &'a str,
     /// Bounds; `null` if there is none on that side.
     low: Option<f64>,
     high: Option<f64>,
@@ -83,7 +91,7 @@ impl Claim {
         unit: &'static str,
     ) -> Claim {
         let (name, paper) = (name.into(), Paper::Words(paper.into()));
-        Claim { name, paper, weir, unit, low, high, kind, lacks: "" }
+        Claim { name, paper, weir, unit, low, high, kind, source: "", lacks: "" }
     }
 
     /// The paper says it in words, which mean at least `low`.
@@ -108,6 +116,11 @@ impl Claim {
         unit: &'static str,
     ) -> Claim {
         Claim::between(kind, name, paper, (f64::NEG_INFINITY, high), weir, unit)
+    }
+
+    /// Adds where the paper says it, by figure or section.
+    pub fn from(self, source: &'static str) -> Claim {
+        Claim { source, ..self }
     }
 
     /// Adds what the model lacks if the claim fails.
@@ -155,6 +168,7 @@ impl Claim {
             paper: &self.paper,
             weir: finite(self.weir),
             unit: self.unit,
+            source: self.source,
             low: finite(self.low),
             high: finite(self.high),
             tolerance: self.tolerance(),
@@ -170,6 +184,7 @@ impl Kind {
     pub fn word(self) -> &'static str {
         match self {
             Kind::Calibrated => "calibrated",
+            Kind::Shaped => "shaped",
             Kind::Predicted => "predicted",
         }
     }

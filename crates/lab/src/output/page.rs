@@ -60,6 +60,7 @@ fn dot(claim: &Claim) -> String {
     let sign = match (claim.kind, claim.holds()) {
         (_, false) => "✗",
         (Kind::Calibrated, true) => "◼",
+        (Kind::Shaped, true) => "◆",
         (Kind::Predicted, true) => "●",
     };
     let class = if claim.holds() { "yes" } else { "no" };
