@@ -347,9 +347,6 @@ fn remark(fate: Fate) -> String {
         (Fate::DELAYED, "delayed"),
     ];
     let words: Vec<&str> = words.iter().filter(|(bit, _)| fate.contains(*bit)).map(|(_, word)| *word).collect();
-    if fate.contains(Fate::DAMMED) {
-        return "lost by the adapter: packet damming".to_owned();
-    }
     if words.is_empty() { String::new() } else { format!("{} by fault injection", words.join(" and ")) }
 }
 
@@ -377,7 +374,6 @@ mod tests {
     fn remarks_name_every_fate() {
         assert_eq!(remark(Fate::empty()), "");
         assert_eq!(remark(Fate::LOST), "lost by fault injection");
-        assert_eq!(remark(Fate::LOST | Fate::DAMMED), "lost by the adapter: packet damming");
         assert_eq!(remark(Fate::DUPLICATED | Fate::DELAYED), "duplicated and delayed by fault injection");
     }
 

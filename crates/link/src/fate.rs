@@ -14,7 +14,5 @@ bitflags::bitflags! {
         const CORRUPTED = 1 << 3;
         /// Held back for a time.
         const DELAYED = 1 << 4;
-        /// Dropped because the simulated adapter loses it, not by fault injection: always with `LOST`.
-        const DAMMED = 1 << 5;
     }
 }

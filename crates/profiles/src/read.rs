@@ -70,8 +70,7 @@ impl Reader<'_> {
             on_demand: self.boolean("adapter.on_demand")?,
             repeated_read: self.delay("adapter.repeated_read_us")?,
             late_reads: self.boolean("adapter.late_reads")?,
-            outstanding_reads: Some(self.integer("adapter.outstanding_reads", 0, 1 << 24)? as u32)
-                .filter(|limit| *limit > 0),
+            repeated_request: self.number("adapter.repeated_request_us", 0.0, LONGEST).map(micros)?,
             ack_timeout: AckTimeout {
                 least_exponent: self.integer("ack_timeout.least_exponent", 0, 31)? as u8,
                 floor: self.number("ack_timeout.floor_ms", 0.0, 100_000.0).map(millis)?,
@@ -116,18 +115,17 @@ impl Reader<'_> {
     fn responder_faults(&self) -> Result<ResponderFaults, Error> {
         let way = self.word("responder_faults.way", &["wait", "rnr_nak"])?;
         let read_after = self.number("responder_faults.read_nak_us", 0.0, LONGEST).map(micros)?;
-        let other_after = self.number("responder_faults.other_nak_us", 0.0, LONGEST).map(micros)?;
         Ok(match way {
             "wait" => ResponderFaults::Wait,
-            _ => ResponderFaults::RnrNak { read_after, other_after },
+            _ => ResponderFaults::RnrNak { read_after },
         })
     }
 
     fn flood(&self) -> Result<Option<Flood>, Error> {
         let on = self.boolean("flood.on")?;
-        let remembered = self.integer("flood.remembered", 1, 1 << 24)? as u32;
-        let search = self.number("flood.search_us", 0.0, LONGEST).map(micros)?;
-        Ok(on.then_some(Flood { remembered, search }))
+        let stale = self.number("flood.stale_us", 0.0, LONGEST).map(micros)?;
+        let waiting = self.integer("flood.waiting", 1, 1 << 12)? as u32;
+        Ok(on.then_some(Flood { stale, waiting }))
     }
 
     fn get(&self, key: &str) -> Result<&Value, Error> {

@@ -45,7 +45,7 @@ fn the_ideal_profile_equals_that_of_the_transport() {
 fn connectx4_has_damming_and_flood() {
     let profile = load("connectx4").expect("an embedded profile");
     assert!(profile.on_demand && profile.damming && profile.rnr_wait.discards);
-    assert!(matches!(profile.flood, Some(Flood { remembered: 98, .. })));
+    assert!(matches!(profile.flood, Some(Flood { waiting: 16, .. })));
     assert!(matches!(profile.page_faults.requester, RequesterFaults::Discard { .. }));
     assert!(matches!(profile.page_faults.responder, ResponderFaults::RnrNak { .. }));
     assert_eq!(profile.ack_timeout.least_exponent, 16);

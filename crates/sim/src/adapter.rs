@@ -7,20 +7,14 @@ use crate::qp::Sent;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use weir_transport::{
-    Access, AtomicOp, Completion, Denied, Egress, FaultNotifier, Host, Outgoing, Outstanding, Payload as Source,
-    QpEvent, Queue, Refused, Remote, Sge, Side,
+    Access, AtomicOp, Completion, Denied, Egress, Host, Outgoing, Payload as Source, QpEvent, Queue, Refused, Remote,
+    Sge, Side,
 };
 use weir_wire::Headers;
 
 /// State shared by the QPs of a host.
 pub(crate) struct Adapter {
     pub memory: Memory,
-    /// Decides when requesters are notified that their pages are present.
-    pub notifier: FaultNotifier,
-    /// Credits for outstanding READs.
-    pub reads: Outstanding,
-    /// A READ credit became free when there was none.
-    pub reads_available: bool,
     /// Completions and events that the application has not received yet.
     pub reports: VecDeque<Report>,
 }
@@ -39,10 +33,10 @@ pub(crate) struct View<'a> {
 }
 
 impl Adapter {
-    /// Whether there is something that the simulation has to collect: READ credits, page faults, reports.
+    /// Whether there is something that the simulation has to collect: page faults and their events, reports.
     #[inline]
     pub fn has_news(&self) -> bool {
-        self.reads_available || !self.memory.begun.is_empty() || !self.reports.is_empty()
+        self.memory.events.next().is_some() || !self.memory.begun.is_empty() || !self.reports.is_empty()
     }
 }
 
@@ -84,15 +78,6 @@ impl Host for View<'_> {
         self.adapter.borrow_mut().memory.expect(range.rkey, range.va, range.len);
     }
 
-    fn take_read(&mut self) -> bool {
-        self.adapter.borrow_mut().reads.take()
-    }
-
-    fn give_back_reads(&mut self, count: u32) {
-        let adapter = &mut *self.adapter.borrow_mut();
-        adapter.reads_available |= adapter.reads.give_back(count);
-    }
-
     fn complete(&mut self, queue: Queue, completion: Completion, _solicited: bool) {
         let report = Report::Completion { qp: self.accessor.qp, queue, completion };
         self.adapter.borrow_mut().reports.push_back(report);
@@ -103,7 +88,7 @@ impl Host for View<'_> {
     }
 }
 
-/// Takes a single packet of a QP, and any number of packets that the adapter loses.
+/// Takes a single packet of a QP.
 pub(crate) struct Out<'a> {
     pub adapter: &'a RefCell<Adapter>,
     pub accessor: Accessor,
@@ -113,17 +98,17 @@ pub(crate) struct Out<'a> {
     /// What that QP has sent.
     pub sent: &'a mut Sent,
     pub packets: &'a mut Packets,
-    /// The packets of the turn, in order, and whether the adapter lost them.
-    pub staged: &'a mut Vec<(PacketKey, bool)>,
+    /// The packet of the turn.
+    pub staged: &'a mut Option<PacketKey>,
     pub full: bool,
 }
 
 impl Out<'_> {
     #[inline(always)]
-    fn stage(&mut self, headers: &Headers, payload: Payload, lost: bool) {
+    fn stage(&mut self, headers: &Headers, payload: Payload) {
         let repeated = self.sent.leaves(headers, payload.len());
         let key = self.packets.add(self.from, self.to, repeated, headers, payload);
-        self.staged.push((key, lost));
+        *self.staged = Some(key);
     }
 
     /// Payload from memory that a peer READs. Only a responder sends from there.
@@ -160,12 +145,8 @@ impl Egress for Out<'_> {
             Source::Gather { sges, offset, len } => self.gather(sges, offset, len)?,
             Source::Remote(ref range) => self.load(range)?,
         };
-        self.stage(&packet.headers, payload, false);
+        self.stage(&packet.headers, payload);
         self.full = true;
         Ok(())
-    }
-
-    fn lose(&mut self, packet: &Outgoing<'_>) {
-        self.stage(&packet.headers, Payload::Phantom(packet.payload.len() as u32), true);
     }
 }

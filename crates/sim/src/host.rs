@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_transport::{FaultNotifier, Handled, Instant, Limits, Outstanding, Profile, Progress, Side};
+use weir_transport::{Handled, Instant, Limits, Profile, Progress, Side};
 
 /// The host's own time for a page fault: about the cost of a first touch by a processor.
 const FAULT: Duration = Duration::from_micros(1);
@@ -30,12 +30,10 @@ pub(crate) struct HostState {
     free: Vec<u32>,
     /// QPs that are ready to send, in the order of their turns.
     ready: VecDeque<u32>,
-    /// QPs that wait for a READ credit.
-    limited: Vec<u32>,
     /// A packet is being sent; an event follows when the port is free.
     pub sending: bool,
-    /// Time of the fault notifier's pending event; events at other times are obsolete.
-    pub notify_at: Option<Instant>,
+    /// Time at which the simulation next resumes requesters; events at other times are obsolete.
+    pub resume_at: Option<Instant>,
     pub counts: Counts,
     pub capture: Option<Capture>,
 }
@@ -58,22 +56,15 @@ struct Slot {
 impl HostState {
     /// A host without QPs and without memory.
     pub fn new(profile: Arc<Profile>, seed: u64) -> Self {
-        let adapter = Adapter {
-            memory: Memory::new(profile.page_faults, FAULT, seed),
-            notifier: FaultNotifier::new(profile.flood),
-            reads: Outstanding::new(profile.outstanding_reads),
-            reads_available: false,
-            reports: VecDeque::new(),
-        };
+        let adapter = Adapter { memory: Memory::new(&profile, FAULT, seed), reports: VecDeque::new() };
         HostState {
             profile,
             adapter: RefCell::new(adapter),
             qps: Vec::new(),
             free: Vec::new(),
             ready: VecDeque::new(),
-            limited: Vec::new(),
             sending: false,
-            notify_at: None,
+            resume_at: None,
             counts: Counts::default(),
             capture: None,
         }
@@ -118,25 +109,11 @@ impl HostState {
     /// Destroys a QP and frees its number's index. The packets that it holds are lost.
     pub fn remove(&mut self, num: u32, packets: &mut Packets) {
         if let Some(qp) = self.get_mut(num) {
-            let credits = qp.qp.abandon();
+            qp.qp.abandon();
             qp.held.iter().flatten().for_each(|&key| packets.remove(key));
             self.qps[slot_index(num)].qp = None;
             self.free.push(slot_index(num) as u32);
-            let adapter = self.adapter.get_mut();
-            adapter.notifier.forget(num);
-            adapter.reads_available |= adapter.reads.give_back(credits);
-        }
-    }
-
-    /// Queues the QPs that waited for a READ credit, if there is a credit again.
-    pub fn queue_limited(&mut self) {
-        if std::mem::take(&mut self.adapter.get_mut().reads_available) {
-            for num in std::mem::take(&mut self.limited) {
-                if let Some(mut at) = self.at(num) {
-                    at.qp.limited = false;
-                    at.queue_turn();
-                }
-            }
+            self.adapter.get_mut().memory.events.forget(num);
         }
     }
 
@@ -146,18 +123,17 @@ impl HostState {
         !self.sending && !self.ready.is_empty()
     }
 
-    /// Lets the next QP of this host, number `host`, send a packet. Appends it to `staged`, with any that the adapter
-    /// itself loses. Returns that QP, and the time of the event that its deadline needs.
+    /// Lets the next QP of this host, number `host`, send a packet. Appends it to `staged`. Returns that QP, and the time of the event that its deadline needs.
     #[inline]
     pub fn turn(
         &mut self,
         now: Instant,
         host: HostId,
         packets: &mut Packets,
-        staged: &mut Vec<(PacketKey, bool)>,
+        staged: &mut Option<PacketKey>,
     ) -> Option<(u32, Option<Instant>)> {
         let num = self.ready.pop_front()?;
-        let HostState { qps, adapter, ready, limited, .. } = self;
+        let HostState { qps, adapter, ready, .. } = self;
         let at = &mut qps[slot_index(num)];
         let qp = at.qp.as_deref_mut().filter(|_| at.generation == num >> INDEX_BITS);
         let Some(qp) = qp else { return Some((num, None)) };
@@ -172,11 +148,11 @@ impl HostState {
                 qp.ready = true;
                 ready.push_back(num);
             }
-            Progress::Limited if qp.limited => {}
-            Progress::Limited => {
-                qp.limited = true;
-                limited.push(num);
-            }
+            // The window is unlimited.
+            Progress::Limited => {}
+        }
+        if let Some(resumes) = qp.qp.take_fault_event() {
+            adapter.borrow_mut().memory.events.met_fault(now, num, resumes);
         }
         Some((num, qp.arm(now)))
     }
@@ -189,9 +165,10 @@ impl<'a> QpInHost<'a> {
         View { adapter: self.adapter, accessor: Accessor { now, qp: self.num, side } }
     }
 
-    /// Passes a packet to the QP, and keeps it if it has to wait for a page, or for READs.
+    /// Passes a packet to the QP, and keeps it if it has to wait for a page, or for READs. False: the adapter loses it; the
+    /// caller removes it.
     #[inline]
-    pub fn receive(&mut self, now: Instant, key: PacketKey, packets: &mut Packets) {
+    pub fn receive(&mut self, now: Instant, key: PacketKey, packets: &mut Packets) -> bool {
         let packet = &packets[key];
         let side = if packet.headers.bth.opcode.is_response() { Side::Requester } else { Side::Responder };
         let handled = self.qp.qp.handle_packet(now, &packet.view(), &mut self.view(now, side));
@@ -203,12 +180,14 @@ impl<'a> QpInHost<'a> {
                 self.qp.waits_for_reads = true;
             }
             Handled::Done => packets.remove(key),
+            Handled::Dammed => return false,
         }
         if side == Side::Requester
-            && let Some(reads) = self.qp.qp.unnotified_reads()
+            && let Some(resumes) = self.qp.qp.take_fault_event()
         {
-            self.adapter.borrow_mut().notifier.waits(self.num, reads);
+            self.adapter.borrow_mut().memory.events.met_fault(now, self.num, resumes);
         }
+        true
     }
 
     /// The QP has changed: queues it for its turn, if it has something to send. Returns the time of the event that its

@@ -5,7 +5,7 @@ use crate::packet::Payload;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
-use weir_transport::{AtomicOp, Chance, Denied, Instant, PageFaults, Sge, Side};
+use weir_transport::{AtomicOp, Chance, Denied, FaultEvents, Instant, PageFaults, Profile, Sge, Side};
 
 /// Bytes of a page.
 pub(crate) const PAGE: u64 = 4096;
@@ -88,8 +88,8 @@ pub(crate) struct Memory {
     page_faults: PageFaults,
     /// The host's own time for a fault, a lower bound.
     least: Duration,
-    /// When the last fault ends, where faults are resolved one after another.
-    busy: Instant,
+    /// The adapter's page-fault events, served one after the other.
+    pub events: FaultEvents,
     chance: Chance,
     /// Number of faults so far.
     pub faulted: u64,
@@ -97,16 +97,16 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// Memory without regions; `least` is the shortest time of a page fault.
-    pub fn new(page_faults: PageFaults, least: Duration, seed: u64) -> Self {
+    pub fn new(profile: &Profile, least: Duration, seed: u64) -> Self {
         Memory {
             regions: Vec::new(),
             next_addr: 0x10_0000,
             faults: Vec::new(),
             free_faults: Vec::new(),
             begun: VecDeque::new(),
-            page_faults,
+            page_faults: profile.page_faults,
             least,
-            busy: Instant(0),
+            events: FaultEvents::new(profile.flood),
             chance: Chance::seeded(seed),
             faulted: 0,
         }
@@ -352,9 +352,10 @@ impl Memory {
         self.faults[number as usize] =
             Some(Fault { region, pages: range, waiters: vec![(accessor.qp, accessor.side)] });
         let time = self.page_faults.resolve.at(self.chance.share()).max(self.least);
-        let begin = if self.page_faults.serial { self.busy.max(accessor.now) } else { accessor.now };
-        self.busy = begin + time;
-        self.begun.push_back((self.busy, number));
+        let requester = (accessor.side == Side::Requester).then_some(accessor.qp);
+        let in_turn = self.page_faults.serial || self.events.resume_requesters();
+        let end = if in_turn { self.events.fault(accessor.now, time, requester) } else { accessor.now + time };
+        self.begun.push_back((end, number));
         self.faulted += 1;
     }
 

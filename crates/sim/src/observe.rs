@@ -10,7 +10,7 @@ use weir_wire::Headers;
 /// Why a packet did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loss {
-    /// Lost by the sending adapter itself: packet damming.
+    /// Lost by the receiving adapter after it had arrived: packet damming.
     Adapter,
     /// Lost at random, on a link.
     Link,
@@ -61,7 +61,7 @@ pub struct Counts {
     pub responses: u64,
     /// Requests and responses that were sent before.
     pub repeated: u64,
-    /// Sent packets that the adapter itself lost.
+    /// Sent packets that the receiving adapter lost after they had arrived (they count as arrived, too).
     pub lost_by_adapter: u64,
     /// Sent packets that were lost on any link, at random, by rule or MTU.
     pub lost_on_links: u64,

@@ -49,8 +49,6 @@ pub(crate) struct SimQp {
     pub peer: HostId,
     /// It is in the list of QPs ready to send.
     pub ready: bool,
-    /// It waits for a READ credit.
-    pub limited: bool,
     /// Time of its pending deadline event; events at other times are obsolete.
     pub armed: Option<Instant>,
     /// Packets that wait for pages, or for READs, by [`weir_transport::Side`].
@@ -72,7 +70,6 @@ impl SimQp {
             qp: Qp::new(init, profile.clone(), TUNING),
             peer,
             ready: false,
-            limited: false,
             armed: None,
             held: Default::default(),
             waits_for_reads: false,

@@ -126,8 +126,7 @@ impl<H: Host> Step<'_, H> {
         match syndrome {
             Syndrome::Ack(_) | Syndrome::Reserved(_) => return Ok(CompleterState::InOrder),
             Syndrome::RnrNak(timer) => {
-                let tail = self.queue.tail();
-                self.requester.receiver_not_ready(self.now, timer, tail, self.config)?;
+                self.requester.receiver_not_ready(self.now, timer, self.config)?;
             }
             Syndrome::Nak(NakCode::PsnSequence) => self.requester.sequence_nak(progress)?,
             Syndrome::Nak(NakCode::InvalidRequest) => return failure(Status::RemoteInvalidRequest),
@@ -255,9 +254,9 @@ impl<H: Host> Step<'_, H> {
         if denied != Denied::PageFault {
             return Err(Failure::local(denied));
         }
-        Ok(match self.requester.response_waits(self.now, self.queue.tail(), self.config) {
+        Ok(match self.requester.response_waits(self.now, self.config) {
             Handled::Held => CompleterState::PageFault,
-            Handled::Done | Handled::AfterReads => CompleterState::Retransmitting,
+            Handled::Done | Handled::AfterReads | Handled::Dammed => CompleterState::Retransmitting,
         })
     }
 
@@ -310,10 +309,10 @@ impl<H: Host> Step<'_, H> {
 
     /// The response packet that the oldest work request waited for has arrived (IBTA 9.7.6).
     fn response_arrived(&mut self) {
+        self.requester.took_response();
         let (wr, _) = self.requester.una_packet();
         if self.requester.acknowledge(self.queue.slot(wr), 1, self.config) {
             self.queue.retire(self.host, self.config, Status::Success, 0);
-            self.requester.give_back_read_credit(self.host);
             self.requester.retire_local(self.queue, self.config, self.host);
         }
         self.requester.progressed(self.now, self.config);
@@ -321,7 +320,7 @@ impl<H: Host> Step<'_, H> {
 
     /// Writes part of a response to its destination buffer, from byte `offset` on.
     fn scatter(&mut self, wr: u32, offset: u64, bytes: &[u8]) -> Result<(), Denied> {
-        if self.requester.unnotified_reads().is_some() {
+        if self.requester.is_deaf() {
             return Err(Denied::PageFault);
         }
         match self.queue.source(wr) {

@@ -15,6 +15,8 @@ pub enum Handled {
     /// [`crate::Qp::awaits_reads`] is false, in the order in which the requests arrived: before any request that arrives
     /// later. A caller that cannot keep it calls [`crate::Qp::refuse_waiting`].
     AfterReads,
+    /// The adapter lost the packet after it had arrived: packet damming. It has changed nothing, and nothing answers it.
+    Dammed,
 }
 
 /// The two halves of a QP: they share the egress, and each waits for its own pages.

@@ -98,16 +98,6 @@ pub trait Host {
         None
     }
 
-    /// Takes a credit for one more outstanding READ or atomic ([`crate::Outstanding`]). Called only if the profile
-    /// has `outstanding_reads`, before the first packet of a READ or atomic leaves for the first time. False: the QP
-    /// reports `Limited`, and the host must poll it again when any QP has given a credit back.
-    fn take_read(&mut self) -> bool {
-        true
-    }
-
-    /// Returns the credits of `count` READs and atomics that are complete or cancelled.
-    fn give_back_reads(&mut self, _count: u32) {}
-
     /// Takes a completion. `solicited`: it is an error, or it completes a request with the solicited bit.
     fn complete(&mut self, queue: Queue, completion: Completion, solicited: bool);
 
@@ -198,8 +188,4 @@ pub trait Egress {
 
     /// Takes one packet.
     fn push(&mut self, packet: &Outgoing<'_>) -> Result<(), Refused>;
-
-    /// Takes a packet that the adapter itself loses (packet damming): captures show it, but it is not sent. The
-    /// payload is not read and may be absent.
-    fn lose(&mut self, _packet: &Outgoing<'_>) {}
 }

@@ -53,7 +53,7 @@ pub use host::{Egress, Host, Outgoing, Payload, Queue, Refused, TaggedReceive};
 pub use limits::{InFlight, Limits, PACKET_COST, Progress};
 pub use profile::{AckTimeout, Delay, Flood, PageFaults, Profile, RequesterFaults, ResponderFaults, RnrWait, Spread};
 pub use qp::Qp;
-pub use quirk::{Chance, FaultNotifier, Outstanding};
+pub use quirk::{Chance, FaultEvents};
 pub use requester::{RequesterState, Retransmissions};
 pub use responder::ResponderState;
 pub use state::MAX_RD_ATOMIC;

@@ -21,16 +21,6 @@ pub struct InFlight {
     pub read_bytes: usize,
 }
 
-impl Limits {
-    /// The rest of these limits, which applied when `before` was in flight, now that `now` is.
-    pub(crate) fn left(self, before: InFlight, now: InFlight) -> Limits {
-        Limits {
-            request_bytes: self.request_bytes.saturating_add(before.request_bytes).saturating_sub(now.request_bytes),
-            read_bytes: self.read_bytes.saturating_add(before.read_bytes).saturating_sub(now.read_bytes),
-        }
-    }
-}
-
 /// The result of a `poll_transmit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {

@@ -15,13 +15,14 @@ pub struct Profile {
     pub rnr_wait: RnrWait,
     /// The packets on the wire while a page is missing.
     pub page_faults: PageFaults,
-    /// Extra delay of the response to a READ that is a duplicate: the adapter handles it on a slow path.
+    /// Time in which a duplicate READ is replayed: the adapter handles it on a slow path, one READ of a QP after the other.
     pub repeated_read: Delay,
     /// The data of a READ is that of the moment at which its response leaves: requests after it may be executed before
     /// (IBTA 10.8.3.3). Otherwise it is read out before they are executed.
     pub late_reads: bool,
-    /// READs and atomics that all QPs together may have outstanding; `None`: only each QP's own limit applies.
-    pub outstanding_reads: Option<u32>,
+    /// Time that the adapter's port is busy with each request that it sends again. The simulator applies it; a live adapter
+    /// takes its own time.
+    pub repeated_request: Duration,
     /// The packet damming flaw.
     pub damming: bool,
     /// The packet flood flaw.
@@ -79,21 +80,18 @@ pub enum ResponderFaults {
     /// The peer gets an RNR NAK; the response to a READ is sent without a new request when the page is present.
     /// Services without NAKs (UC, UD) drop the message.
     RnrNak {
-        /// Time from the fault of a READ to its NAK.
+        /// Time from the fault of a READ to its NAK. The NAK of any other request leaves when its page is present.
         read_after: Duration,
-        /// The same for all other requests.
-        other_after: Duration,
     },
 }
 
-/// Packet flood: requesters that drop responses are notified late that a page is present.
+/// Packet flood: page-fault events are served in turn, and requesters wait for theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flood {
-    /// Outstanding READs that the adapter tracks as waiting for pages, the newest over all QPs: their QPs are
-    /// notified as soon as the page is present.
-    pub remembered: u32,
-    /// For all others the adapter searches through all waiting READs; each READ takes this time.
-    pub search: Duration,
+    /// Time of an event whose page is present when it is served.
+    pub stale: Duration,
+    /// The most events of a QP that wait.
+    pub waiting: u32,
 }
 
 /// A factor between two bounds, uniformly distributed.
@@ -157,7 +155,7 @@ impl Profile {
             },
             repeated_read: Delay::exactly(Duration::ZERO),
             late_reads: false,
-            outstanding_reads: None,
+            repeated_request: Duration::ZERO,
             damming: false,
             flood: None,
         }

@@ -9,7 +9,7 @@ const MS: Duration = Duration::from_millis(1);
 const REMOTE_OFFSET: usize = 100_000;
 /// min_rnr_timer of 1.28 ms.
 const RNR_TIMER: u8 = 14;
-const RNR_NAK: ResponderFaults = ResponderFaults::RnrNak { read_after: Duration::ZERO, other_after: Duration::ZERO };
+const RNR_NAK: ResponderFaults = ResponderFaults::RnrNak { read_after: Duration::ZERO };
 const RNR_WAIT: Duration = Duration::from_micros(1280);
 
 fn setup(resolve: Duration, requester: RequesterFaults, responder: ResponderFaults) -> Setup {
@@ -106,7 +106,7 @@ fn a_request_that_faults_gets_an_rnr_nak_and_is_retransmitted() {
 #[test]
 fn an_unresolved_page_exhausts_the_rnr_retries() {
     let mut pair = with_sender_warm(&Setup { rnr_retry: 3, ..rnr_nak(1000 * MS) });
-    pair.post(1, write(), 0, 5000);
+    pair.post(1, read(), 0, 5000);
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RnrRetryExceeded)]);
     assert_eq!(rnr_naks(&pair), 4);

@@ -66,7 +66,7 @@ fn sends_and_writes_get_an_rnr_nak_after_the_page_is_present() {
         let mut pair = pair(&setup(flawed()), Odp::Server);
         pair.post_recv(7, 0, 100);
         let ladder = run(&mut pair, &[operation], Duration::ZERO);
-        compare(&ladder, &[(0.0, name), (0.519, "RNR NAK 1"), (4.359, name), (4.361, "ACK 1")], 0.002);
+        compare(&ladder, &[(0.0, name), (0.482, "RNR NAK 1"), (4.322, name), (4.324, "ACK 1")], 0.002);
     }
 }
 
@@ -110,15 +110,18 @@ fn a_nak_is_still_sent_for_requests_dropped_meanwhile() {
     profile.page_faults.resolve = Delay::exactly(100 * US);
     profile.damming = false;
     let mut pair = pair(&setup(profile), Odp::Server);
-    let ladder = run(&mut pair, &[read, read], 30 * US);
+    let ladder = run(&mut pair, &[read, write], 30 * US);
     let expected = [
         (0.0, "READ 1"),
-        (0.030, "READ 2"),
+        (0.030, "WRITE 2"),
         (0.102, "response 1"),
-        // The second READ was not executed.
+        // The WRITE was not executed.
         (0.140, "RNR NAK 2"),
-        (3.980, "READ 2"),
-        (3.982, "response 2"),
+        // Its page is present for reading only.
+        (3.980, "WRITE 2"),
+        (4.082, "RNR NAK 2"),
+        (7.922, "WRITE 2"),
+        (7.924, "ACK 2"),
     ];
     compare(&ladder, &expected, 0.002);
 }

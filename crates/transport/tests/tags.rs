@@ -126,7 +126,7 @@ fn every_tag_completes_once_over_a_bad_wire() {
         let mut profile = Profile::ideal();
         if seed % 4 == 3 {
             let after = Duration::from_micros(10);
-            profile.page_faults.responder = ResponderFaults::RnrNak { other_after: after, read_after: after };
+            profile.page_faults.responder = ResponderFaults::RnrNak { read_after: after };
         }
         let setup =
             Setup { faults, seed, paging, profile, frames: seed % 3 == 0, mtu: Mtu::M512, min_rnr_timer: 1, ..setup() };

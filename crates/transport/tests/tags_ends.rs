@@ -142,7 +142,7 @@ fn a_hostile_peer_completes_no_tag_twice() {
         let paging = (seed % 3 > 0).then(PagingSetup::default);
         if seed % 3 == 1 {
             let after = Duration::ZERO;
-            profile.page_faults.responder = ResponderFaults::RnrNak { other_after: after, read_after: after };
+            profile.page_faults.responder = ResponderFaults::RnrNak { read_after: after };
         }
         let mut pair = Setup { seed, paging, profile, mtu: Mtu::M256, ..setup() }.pair();
         for k in 0..40 {

@@ -30,11 +30,9 @@ use crate::os::threads::let_timers_wait;
 use crate::pace::ThreadTasks;
 use crate::shared::handover::Handover;
 use crate::shared::qp::QpShared;
-use crate::shared::reads::Reads;
 use crate::shared::state::AdapterState;
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// A device's engine in this process.
@@ -42,8 +40,6 @@ pub(crate) struct Adapter {
     state: AdapterState,
     /// The profile was given by the caller of [`Adapter::open`], not by the environment.
     own_profile: bool,
-    /// The limit of the READs of all QPs together, set with the first QP; `None` if the profile has none.
-    reads: OnceLock<Option<Arc<Reads>>>,
     engine: Owned<Handover<Engine>>,
     /// Where peers ask for shared memory; `None` if this process shares none.
     listener: Option<Owned<Listener>>,

@@ -26,7 +26,7 @@ use crate::stat::{publish, sheet};
 use crate::{Errno, userfault};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use tracing::level_filters::LevelFilter;
 use weir_link::DisabledFeatures;
 use weir_transport::{PageFaults, Profile, RequesterFaults, ResponderFaults};
@@ -102,7 +102,7 @@ impl Adapter {
         let device_memory = LIMITS.max_dm_size;
         let state = AdapterState::new(Parts { device, config, watch, profile, device_memory, pace, sockets, shown });
         let engine = Owned::new(Handover::new(engine, MISSES));
-        Ok(Adapter { state, own_profile, reads: OnceLock::new(), engine, listener, closing: None })
+        Ok(Adapter { state, own_profile, engine, listener, closing: None })
     }
 }
 

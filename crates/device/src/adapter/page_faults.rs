@@ -5,7 +5,6 @@ use crate::adapter::Adapter;
 use crate::os::grow::Grow;
 use crate::paging::held::HeldPackets;
 use crate::paging::{Owner, Resolver};
-use crate::shared::reads::{Reads, ScheduleResolved};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use weir_transport::Side;
@@ -44,15 +43,7 @@ impl Adapter {
         Ok(())
     }
 
-    /// The limit of the READs of all QPs together.
-    pub fn reads(self: &Arc<Self>) -> Option<Arc<Reads>> {
-        let engine: Weak<Adapter> = Arc::downgrade(self);
-        let reads = || Reads::new(&self.profile, engine).map(Arc::new);
-        self.reads.get_or_init(reads).clone()
-    }
-}
-
-impl ScheduleResolved for Adapter {
+    /// Has the engine process resolved pages in a turn.
     fn schedule_resolved(&self) {
         self.note_resolved();
         self.request_turn();

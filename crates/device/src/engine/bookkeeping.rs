@@ -13,6 +13,12 @@ use weir_transport::QpState;
 impl Engine {
     /// Updates the bookkeeping after a QP was worked on: counters, bytes in flight, deadline, ready list.
     pub(super) fn after(&mut self, index: u16, protocol: &mut weir_transport::Qp) {
+        let floods = self.floods;
+        let Some(entry) = self.table.get_mut(index) else { return };
+        if floods {
+            let num = entry.shared.num;
+            self.note_fault_event(num, protocol);
+        }
         let Some(entry) = self.table.get_mut(index) else { return };
         let flight = protocol.in_flight();
         let before = std::mem::replace(&mut entry.counted, flight);

@@ -73,12 +73,9 @@ impl Engine {
             let shared = &entry.shared;
             protocol.end_tags(&mut QpHost::in_turn(Side::Responder, shared, &adapter.regions, cached, completions));
             // Its requests end here; the turn below removes them from its peer's window.
-            let credits = protocol.abandon();
-            if let Some(reads) = &entry.shared.reads {
-                reads.give_back(credits);
-            }
+            protocol.abandon();
         }
-        self.forget_fault_notification(num);
+        self.forget_fault_events(adapter, num);
         self.turn(adapter, Turn::SEND);
         self.table_timer(index);
         // No turn may follow: the thread must wake up to remove the QP.
@@ -151,7 +148,6 @@ impl Engine {
     pub fn disconnect(&mut self, num: u32) {
         let Some(index) = self.table.index(num) else { return };
         self.drop_held(index);
-        self.forget_fault_notification(num);
         self.release_in_flight(index);
         let Some(entry) = self.table.get_mut(index) else { return };
         if let Some(peer) = entry.peer.take() {

@@ -5,7 +5,7 @@ use crate::engine::peers::Peers;
 use crate::engine::peers::identity::PeerId;
 use crate::engine::peers::parked::{DATAGRAMS, Parked};
 use crate::engine::peers::peer::State;
-use crate::engine::staging::{Lost, Staging};
+use crate::engine::staging::Staging;
 use crate::engine::waiting::WaitReason;
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
 use crate::memory::keys::{Cached, Regions};
@@ -32,7 +32,6 @@ struct Staged<'a> {
     faults: &'a Arc<QpFaults>,
     regions: &'a Regions,
     cached: &'a mut Cached,
-    lost: &'a Lost,
     now: Instant,
     /// Peers that got a datagram; consecutive duplicates are omitted.
     served: &'a mut Vec<PeerId>,
@@ -60,7 +59,6 @@ impl Engine {
             faults: &shared.faults,
             regions: &adapter.regions,
             cached: &mut self.payload_cached,
-            lost: &self.lost,
             now,
             served: &mut served,
             blocked: None,
@@ -126,7 +124,6 @@ impl Staged<'_> {
             regions: self.regions,
             cached: &mut *self.cached,
             discard: false,
-            lost: self.lost,
             in_place: false,
         };
         staging.push(packet)

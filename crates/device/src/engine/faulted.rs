@@ -73,12 +73,9 @@ impl Engine {
         }
         let mut resolved = std::mem::take(&mut self.resolved);
         let next_deferred = adapter.take_resolved(&mut resolved, now.0);
-        let next_notification = self.notify_due(adapter, now, &mut resolved);
-        if let Some(next) = next_deferred.into_iter().chain(next_notification).min() {
+        let next_event = self.resume_requesters(adapter, now, &mut resolved);
+        if let Some(next) = next_deferred.into_iter().chain(next_event).min() {
             self.timers.set(next, PAGES);
-        }
-        if adapter.limits_reads() {
-            self.wake_all();
         }
         for (num, side) in resolved.drain(..) {
             if let Some(index) = self.table.index(num) {
@@ -118,7 +115,9 @@ impl Engine {
                 (Ok(packet), None) => protocol.handle_packet(now, &packet, &mut host),
                 (Err(_), _) => Handled::Done,
             };
-            if handled != Handled::Done {
+            if handled == Handled::Dammed {
+                self.shown.traffic.packets_dammed();
+            } else if handled != Handled::Done {
                 entry.holds_after_reads |= handled == Handled::AfterReads;
                 buffers.put_back(&mut entry.held, side, kept);
                 break;

@@ -144,16 +144,6 @@ impl Host for QpHost<'_> {
         self.shared.select_srq(number)
     }
 
-    fn take_read(&mut self) -> bool {
-        self.shared.reads.as_ref().is_none_or(|reads| reads.take())
-    }
-
-    fn give_back_reads(&mut self, count: u32) {
-        if let Some(reads) = &self.shared.reads {
-            reads.give_back(count);
-        }
-    }
-
     fn complete(&mut self, queue: Queue, completion: Completion, solicited: bool) {
         match &mut self.completions {
             Some(completions) => completions.add(self.shared, queue, completion, solicited),

@@ -56,7 +56,6 @@ use peers::foreign::Foreign;
 use peers::identity::PeerId;
 use peers::parked::Parked;
 use qp_error_log::QpError;
-use staging::Lost;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{Ordering, fence};
@@ -64,7 +63,7 @@ use table::Table;
 use timers::Timers;
 use waiting::WaitList;
 use weir_link::{Carrier, Inbox, Outbox, Ports};
-use weir_transport::{FaultNotifier, Instant, Profile, ResponderFaults, Side};
+use weir_transport::{Instant, Profile, ResponderFaults, Side};
 
 /// What a turn does besides doorbells, deadlines and departures.
 #[derive(Clone, Copy, Debug)]
@@ -142,10 +141,10 @@ pub struct Engine {
     resolved: Vec<(u32, Side)>,
     /// Completions of this turn.
     completions: PendingCompletions,
-    /// The fault notifier, where the profile has packet flood.
-    fault_notifier: Option<Box<FaultNotifier>>,
-    /// Records packets that the adapter itself loses.
-    lost: Lost,
+    /// The profile has packet flood.
+    floods: bool,
+    /// Page-fault events of requesters since the last turn: the QP, and whether it waits for the event.
+    fault_events: Vec<(u32, bool)>,
     /// Long payload without ICRC is sent from application memory in place.
     in_place: bool,
     /// In this turn a QP has become idle: nothing of it is in flight any more.
@@ -190,8 +189,8 @@ impl Engine {
             empty_receives: 0,
             next_due: 0,
             shown,
-            fault_notifier: profile.flood.map(|flood| Box::new(FaultNotifier::new(Some(flood)))),
-            lost: Lost { shown, captured: carrier.records_fates() },
+            floods: profile.flood.is_some(),
+            fault_events: Vec::new(),
             carrier,
             outbox: Outbox::with_iovecs(OUTBOX_BYTES, OUTBOX_GROUPS, OUTBOX_IOVECS),
             inbox: Inbox::new(INBOX_SLOTS),

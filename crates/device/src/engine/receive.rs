@@ -104,6 +104,7 @@ impl Engine {
                         let psn = packet.headers.bth.psn;
                         match handled {
                             Handled::Done => {}
+                            Handled::Dammed => self.shown.traffic.packets_dammed(),
                             Handled::Held => self.hold(index, side, psn, datagram, None),
                             Handled::AfterReads => {
                                 self.hold_after_reads(adapter, (index, &mut protocol), psn, datagram);

@@ -7,10 +7,9 @@ use crate::memory::keys::{Cached, Regions};
 use crate::memory::window::User;
 use crate::paging::QpFaults;
 use crate::shared::route::Route;
-use crate::stat::sheet;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use weir_link::{Fate, Group, Iovec, MAX_IOVECS, Outbox};
+use weir_link::{Group, Iovec, MAX_IOVECS, Outbox};
 use weir_transport::{Access, Denied, Egress, Outgoing, Payload, Refused, Side};
 use weir_wire::ip::Envelope;
 use weir_wire::{ICRC_LEN, icrc};
@@ -36,17 +35,8 @@ pub struct Staging<'a> {
     pub cached: &'a mut Cached,
     /// The peer process is gone: packets are discarded.
     pub discard: bool,
-    /// Records packets that the adapter itself loses.
-    pub lost: &'a Lost,
     /// Payload may be sent in place: the operation completes only after the burst has left.
     pub in_place: bool,
-}
-
-/// Records packets that the adapter itself loses.
-pub struct Lost {
-    pub shown: &'static sheet::Device,
-    /// There is a capture, which shows them.
-    pub captured: bool,
 }
 
 /// The smallest payload for which sending in place is cheaper than copying.
@@ -102,47 +92,9 @@ impl Egress for Staging<'_> {
         }
         Ok(())
     }
-
-    #[cold]
-    fn lose(&mut self, packet: &Outgoing<'_>) {
-        self.lost.shown.traffic.packets_lost.bump(1);
-        if self.lost.captured && !self.discard {
-            self.show_lost(packet);
-        }
-    }
 }
 
 impl Staging<'_> {
-    /// Stages a packet for the capture alone, as a group of its own. If there is no room, it is not shown.
-    fn show_lost(&mut self, packet: &Outgoing<'_>) {
-        let headers = packet.header_len();
-        let body = headers + packet.payload.len() + usize::from(packet.headers.bth.pad);
-        let (start, len) = (self.outbox.len, body + ICRC_LEN);
-        if start + len > self.outbox.bytes.len() || self.outbox.groups.len() >= self.groups {
-            return;
-        }
-        let envelope = self.envelope(0);
-        let buffer = &mut self.outbox.bytes[start..start + len];
-        packet.emit_header(buffer);
-        buffer[headers..].fill(0);
-        let payload = &mut buffer[headers..headers + packet.payload.len()];
-        let side = side_of(&packet.payload);
-        let (user, regions, faults) = (self.user, self.regions, self.faults);
-        let mut memory = Memory { user, side, regions, cached: self.cached, faults };
-        // A missing page is not worth a page fault: zeros are shown.
-        match packet.payload {
-            Payload::Gather { sges, offset, .. } => memory.peek(sges, offset, payload),
-            Payload::Bytes(bytes) => payload.copy_from_slice(bytes),
-            Payload::None | Payload::Remote(_) => {}
-        }
-        let icrc = icrc::compute(&envelope, &buffer[..body]);
-        buffer[body..].copy_from_slice(&icrc.to_le_bytes());
-        self.outbox.len += len;
-        // The segment is longer than the datagram, so that no other datagram joins the group.
-        let group = Group { len, fate: Fate::LOST | Fate::DAMMED, ..self.group(start, len + 1) };
-        self.outbox.groups.push(group);
-    }
-
     /// A denial ends the QP's work requests at once. If staged payload of them is still to leave from application
     /// memory, the burst leaves first (`Full`); then the access is denied again.
     #[cold]

@@ -268,8 +268,7 @@ pub fn qp(num: u32, service: Service, cq: &Arc<CqShared>) -> Arc<QpShared> {
     let protocol = weir_transport::Qp::new(init, Arc::new(Profile::ideal()), Tuning::default());
     let (send_cq, recv_cq) = (cq.clone(), cq.clone());
     let (events, receives) = (Arc::new(Notify::new().unwrap()), ReceiveSource::Own);
-    let parts =
-        qp::Parts { num, pd: PD, cookie: 0, service, protocol, send_cq, recv_cq, events, receives, reads: None };
+    let parts = qp::Parts { num, pd: PD, cookie: 0, service, protocol, send_cq, recv_cq, events, receives };
     Arc::new(QpShared::new(parts))
 }
 

@@ -174,7 +174,6 @@ impl Engine {
             regions: &adapter.regions,
             cached: &mut self.payload_cached,
             discard,
-            lost: &self.lost,
             in_place: in_place && matches!(shared.service, Service::Rc | Service::Xrc),
         };
         if departing == Departing::Responses {
@@ -244,7 +243,7 @@ impl Engine {
             faults: &shared.faults,
             regions: &adapter.regions,
             cached: &mut self.payload_cached,
-            lost: &self.lost,
+            shown: self.shown,
             written: Written::default(),
         };
         let (progress, refused, unreliable) = if shared.service == Service::Uc {

@@ -206,21 +206,6 @@ impl Memory<'_> {
         if rest.is_empty() { Ok(()) } else { Err(Denied::Protection) }
     }
 
-    /// As [`Memory::gather`], without page faults and denials: bytes that cannot be read now stay as they are.
-    pub fn peek(&mut self, sges: &[Sge], offset: u64, bytes: &mut [u8]) {
-        let mut rest = bytes;
-        for extent in extents(sges, offset, rest.len()) {
-            let (now, later) = rest.split_at_mut(extent.len as usize);
-            rest = later;
-            if let Ok(Some(granted)) = self.granted(extent, Access::empty())
-                && granted.paged.is_none_or(|paged| paged.is_present(granted.addr, granted.len))
-            {
-                // SAFETY: `now` is a slice of the caller; the application's side may be in any state.
-                let _ = unsafe { copy::copy(now.as_mut_ptr(), granted.addr as *const u8, now.len()) };
-            }
-        }
-    }
-
     /// Performs an atomic on the 8 bytes of an extent, and returns the previous value. They must be aligned.
     #[inline]
     pub fn atomic(&mut self, at: Extent, op: AtomicOp) -> Result<u64, Denied> {
@@ -453,11 +438,6 @@ mod tests {
 
         region.table.enter(first..first + 1, false);
         assert_eq!(bed.access(QP, remote(key, BASE, PAGE), Access::REMOTE_READ), Ok(Some(bed.addr())));
-        let mut shown = [1; 8];
-        let sges =
-            [Sge { addr: BASE + PAGE - 4, length: 4, lkey: key }, Sge { addr: BASE + PAGE, length: 4, lkey: key }];
-        bed.with(|memory| memory.peek(&sges, 0, &mut shown));
-        assert_eq!((shown, region.counters.own.read().page_faults), ([7, 7, 7, 7, 1, 1, 1, 1], 0));
 
         assert_eq!(bed.access(QP, remote(key, BASE, 1), Access::REMOTE_WRITE), Err(Denied::PageFault), "only readable");
         assert_eq!(region.counters.own.read().page_faults, 1);

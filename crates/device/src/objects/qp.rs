@@ -165,7 +165,6 @@ impl Qp {
                 recv_cq: tagging.map_or(&recv_cq.shared, |tagging| &tagging.cq).clone(),
                 events: pd.context.events.clone(),
                 receives: receives.source(),
-                reads: adapter.reads(),
             })))
         })?;
         pd.attach();

@@ -48,8 +48,6 @@ pub mod rank {
     pub const SRQ_RING: u8 = 12;
     /// The ring of a CQ. Completions of the protocol enter it under the lock of the QP.
     pub const CQ_RING: u8 = 13;
-    /// The READ credits of all QPs together.
-    pub const READS: u8 = 14;
     /// The CQs that hold an event back.
     pub const MODERATED: u8 = 15;
     /// A queue of events.

@@ -125,12 +125,6 @@ impl Paged {
         if region.table.has(addr, len, write) { Ok(()) } else { Err(self.fault(addr, len, left, write, origin)) }
     }
 
-    /// Returns whether `len` bytes at `addr` can be read without a page fault.
-    #[cold]
-    pub(crate) fn is_present(self, addr: u64, len: u64) -> bool {
-        self.region().table.has(addr, len, false)
-    }
-
     /// An admitted access faulted: the memory was changed without a notification.
     #[cold]
     pub(crate) fn missed(self, addr: u64, len: u64, write: bool, origin: FaultOrigin<'_>) -> Denied {

@@ -63,7 +63,6 @@ impl Resolver {
         // A side waits for a single fault at a time; the rest is for prefetches.
         drop(with_room(2 * qps + 64, || self.lock(), |state| &mut state.jobs)?);
         drop(with_room(2 * qps, || self.lock(), |state| &mut state.waiters)?);
-        drop(with_room(4 * qps, || self.lock(), |state| &mut state.late.faulting_requesters)?);
         Ok(())
     }
 
@@ -97,7 +96,6 @@ impl Populator for Resolver {
         }
         let pages = needed.start..needed.end.max(needed.start + ahead.min(AHEAD)).min(region.pages().end);
         let mut state = self.lock();
-        state.late.note_fault(origin.faults.num, origin.side);
         region.counters.add(|c| &c.page_faults, 1);
         let found = state.jobs.iter_mut().find(|job| job.covers(region, &needed, write));
         let job = match found {
@@ -106,7 +104,7 @@ impl Populator for Resolver {
                 job.extend(pages.end.min(job.pages.start + AHEAD));
                 job.number
             }
-            None => state.push(region.clone(), pages, write, false),
+            None => state.push(region.clone(), pages, write, Some((origin.faults.num, origin.side))),
         };
         state.waiters.push(Waiter { job, pages: needed, faults: origin.faults.clone(), side: origin.side });
         drop(state);
@@ -128,7 +126,7 @@ impl Populator for Resolver {
             // Without memory for the job, the pages are populated by faults.
             return;
         };
-        state.push(region.clone(), pages, write, true);
+        state.push(region.clone(), pages, write, None);
         drop(state);
         self.work.notify_one();
     }

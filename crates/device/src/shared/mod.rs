@@ -11,7 +11,6 @@ pub mod handover;
 mod handover_tests;
 pub mod moderation;
 pub mod qp;
-pub mod reads;
 pub mod route;
 pub mod send_errors;
 pub mod srq;

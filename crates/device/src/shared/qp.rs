@@ -6,7 +6,6 @@ use crate::os::notify::Notify;
 use crate::paging::QpFaults;
 use crate::shared::cq::{CqShared, RetiredWqes};
 use crate::shared::doorbells::Bell;
-use crate::shared::reads::Reads;
 use crate::shared::srq::{Domain, SrqShared};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -37,8 +36,6 @@ pub(crate) struct QpShared {
     /// A receive was posted in the error state: the engine must flush it.
     pub flush_due: AtomicBool,
     receives: ReceiveSource,
-    /// The limit of outstanding READs over all QPs, if the profile limits them.
-    pub reads: Option<Arc<Reads>>,
     /// XRC: the SRQ that the last message named.
     named: RankedMutex<Option<Arc<SrqShared>>, { rank::NAMED_SRQ }>,
     pub posted: Posted,
@@ -55,7 +52,6 @@ pub(crate) struct Parts {
     pub recv_cq: Arc<CqShared>,
     pub events: Arc<Notify<AsyncEvent>>,
     pub receives: ReceiveSource,
-    pub reads: Option<Arc<Reads>>,
 }
 
 /// Where the engine takes a QP's receives from.
@@ -102,7 +98,6 @@ impl QpShared {
             blocks_own_multicast: AtomicBool::new(false),
             flush_due: AtomicBool::new(false),
             receives: parts.receives,
-            reads: parts.reads,
             named: RankedMutex::new(None),
             posted: Posted::default(),
         }

@@ -24,7 +24,7 @@ use crate::stat::sheet;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
-use weir_transport::{AddressVector, Profile, Side};
+use weir_transport::{AddressVector, Instant, Profile, Side};
 
 /// An adapter without its engine.
 pub(crate) struct AdapterState {
@@ -190,16 +190,26 @@ impl AdapterState {
         !self.profile.page_faults.resolve.high.is_zero()
     }
 
-    /// Takes the QPs with requester page faults since the last call, in that order.
-    pub fn take_faulting_requesters(&self, each: impl FnMut(u32)) {
+    /// Queues a page-fault event of a QP's requester ([`weir_transport::FaultEvents::met_fault`]).
+    pub fn met_fault(&self, now: Instant, num: u32, resumes: bool) {
         if let Some(resolver) = self.resolver.get() {
-            resolver.take_faulting_requesters(each);
+            resolver.events(|events| events.met_fault(now, num, resumes));
         }
     }
 
-    /// Returns whether there is a limit of the READs of all QPs together.
-    pub fn limits_reads(&self) -> bool {
-        self.profile.outstanding_reads.is_some()
+    /// Calls `each` with the QPs whose requesters resume now. Returns the time of the next call (nanoseconds).
+    pub fn resume_requesters(&self, now: Instant, mut each: impl FnMut(u32)) -> Option<u64> {
+        self.resolver.get()?.events(|events| {
+            std::iter::from_fn(|| events.poll(now)).for_each(&mut each);
+            events.next().map(|next| next.0)
+        })
+    }
+
+    /// Discards the page-fault events of a QP.
+    pub fn forget_fault_events(&self, num: u32) {
+        if let Some(resolver) = self.resolver.get() {
+            resolver.events(|events| events.forget(num));
+        }
     }
 
     /// The engine's next turn must look at `resolved`, or at pages that came late.

@@ -67,7 +67,7 @@ pub struct Traffic {
     pub sequence_naks: Word,
     pub implied_naks: Word,
     pub rnr_naks: Word,
-    /// Packets that the adapter itself lost (packet damming); they do not count as sent.
+    /// Packets that the adapter itself lost after they had arrived (packet damming).
     pub packets_lost: Word,
     /// Packets of another partition, which were dropped.
     pub pkey_violations: Word,
@@ -92,6 +92,12 @@ impl Traffic {
             self.packets_received.bump(datagrams(arrival.len, arrival.segment));
             self.bytes_received.bump(arrival.len as u64);
         }
+    }
+
+    /// Counts a packet that packet damming has lost.
+    #[cold]
+    pub fn packets_dammed(&self) {
+        self.packets_lost.bump(1);
     }
 
     /// Counts the retransmissions of a QP.

@@ -13,8 +13,8 @@ pub(crate) enum Event {
     Deadline(QpId),
     /// A page fault of a host ends.
     FaultEnds(HostId, u32),
-    /// The fault notifier of a host is due.
-    NotifyRequesters(HostId),
+    /// A page-fault event of a host is served: a requester may resume.
+    ResumeRequesters(HostId),
     /// A timer of the application.
     Timer(u64),
 }
@@ -32,7 +32,7 @@ impl Event {
             Event::Arrival(pipe) => Packed(u64::from(pipe) << 8 | 1, 0),
             Event::Deadline(qp) => Packed(u64::from(qp.host.0) << 8 | 2, qp.num.into()),
             Event::FaultEnds(host, fault) => Packed(u64::from(host.0) << 8 | 3, fault.into()),
-            Event::NotifyRequesters(host) => Packed(u64::from(host.0) << 8 | 4, 0),
+            Event::ResumeRequesters(host) => Packed(u64::from(host.0) << 8 | 4, 0),
             Event::Timer(token) => Packed(5, token),
         }
     }
@@ -48,7 +48,7 @@ impl Packed {
             1 => Event::Arrival(number),
             2 => Event::Deadline(QpId { host, num: value as u32 }),
             3 => Event::FaultEnds(host, value as u32),
-            4 => Event::NotifyRequesters(host),
+            4 => Event::ResumeRequesters(host),
             _ => Event::Timer(value),
         }
     }
@@ -66,7 +66,7 @@ mod tests {
             Event::Arrival(u32::MAX),
             Event::Deadline(QpId { host, num: 0xff_ffff }),
             Event::FaultEnds(host, u32::MAX),
-            Event::NotifyRequesters(host),
+            Event::ResumeRequesters(host),
             Event::Timer(u64::MAX),
         ] {
             assert_eq!(event.pack().unpack(), event);

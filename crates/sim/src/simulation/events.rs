@@ -10,6 +10,7 @@ use crate::packet::{PacketKey, Packets, SimPacket};
 use crate::qp::SimQp;
 use crate::queue::{Event, Queue};
 use std::collections::VecDeque;
+use std::time::Duration;
 use weir_capture::Direction;
 use weir_transport::{Chance, Instant, Side};
 
@@ -45,7 +46,6 @@ impl Simulation {
     fn collect_news(&mut self, id: HostId) {
         let Simulation { queue, hosts, reports, .. } = self;
         let host = &mut hosts[id.0 as usize];
-        host.queue_limited();
         let adapter = host.adapter.get_mut();
         while let Some((at, fault)) = adapter.memory.begun.pop_front() {
             queue.put(at, Event::FaultEnds(id, fault));
@@ -53,6 +53,7 @@ impl Simulation {
         while let Some(report) = adapter.reports.pop_front() {
             reports.push_back((id, report));
         }
+        self.arm_events(id);
     }
 
     /// Lets a host's QPs send until its port is busy.
@@ -69,11 +70,10 @@ impl Simulation {
         let Simulation { now, queue, hosts, network, chance, packets, observer, rule, staged, .. } = self;
         let state = &mut hosts[host.0 as usize];
         let Some((num, deadline)) = state.turn(*now, host, packets, staged) else { return };
-        for &(key, dammed) in &*staged {
+        if let Some(key) = staged.take() {
             let mut outside = Outside { now: *now, queue, network, chance, packets, observer, rule };
-            outside.send(host, state, key, dammed);
+            outside.send(host, state, key);
         }
-        staged.clear();
         if let Some(at) = deadline {
             queue.put(at, Event::Deadline(QpId { host, num }));
         }
@@ -100,9 +100,15 @@ impl Simulation {
 
     fn pass_in(&mut self, id: QpId, held: VecDeque<PacketKey>) {
         for packet in held {
-            match self.hosts[id.host.0 as usize].at(id.num) {
+            let taken = match self.hosts[id.host.0 as usize].at(id.num) {
                 Some(mut at) => at.receive(self.now, packet, &mut self.packets),
-                None => self.packets.remove(packet),
+                None => {
+                    self.packets.remove(packet);
+                    true
+                }
+            };
+            if !taken {
+                self.lost(Node::Host(id.host), Loss::Adapter, packet);
             }
         }
     }
@@ -172,8 +178,11 @@ impl Simulation {
         if let Some(watch) = &mut self.observer {
             watch(&seen(now, node, PacketEvent::Arrived, packet));
         }
-        at.receive(now, key, &mut self.packets);
+        let taken = at.receive(now, key, &mut self.packets);
         let deadline = at.settle(now);
+        if !taken {
+            self.lost(node, Loss::Adapter, key);
+        }
         self.settled(id, deadline);
     }
 
@@ -193,31 +202,37 @@ impl Simulation {
         self.follow_up(id);
     }
 
-    /// A page fault ends. Responders that wait for it continue at once, requesters when the fault notifier permits it.
+    /// A page fault ends. Responders that wait for it continue at once, and so do requesters, unless the adapter has packet
+    /// flood: then each requester resumes by its own event.
     pub(crate) fn fault_ends(&mut self, host: HostId, fault: u32) {
-        let now = self.now;
-        let adapter = self.host_mut(host).adapter.get_mut();
-        for (num, side) in adapter.memory.end_fault(fault) {
-            match side {
-                Side::Requester => self.host_mut(host).adapter.get_mut().notifier.resolved(now, num),
-                Side::Responder => self.page_resolved(QpId { host, num }, side),
+        let memory = &mut self.host_mut(host).adapter.get_mut().memory;
+        let by_events = memory.events.resume_requesters();
+        for (num, side) in memory.end_fault(fault) {
+            if side == Side::Responder || !by_events {
+                self.page_resolved(QpId { host, num }, side);
             }
         }
-        self.notify_requesters(host);
+        self.resume_requesters(host);
     }
 
-    /// Resumes the requesters that are due to be notified.
-    pub(crate) fn notify_requesters(&mut self, host: HostId) {
+    /// Resumes the requesters with events that have been served.
+    pub(crate) fn resume_requesters(&mut self, host: HostId) {
         let now = self.now;
-        while let Some(num) = self.host_mut(host).adapter.get_mut().notifier.poll(now) {
+        while let Some(num) = self.host_mut(host).adapter.get_mut().memory.events.poll(now) {
             self.page_resolved(QpId { host, num }, Side::Requester);
         }
-        let state = &mut self.hosts[host.0 as usize];
-        if let Some(next) = state.adapter.get_mut().notifier.next() {
-            let at = next.max(now);
-            if state.notify_at.is_none_or(|armed| at < armed) {
-                state.notify_at = Some(at);
-                self.queue.put(at, Event::NotifyRequesters(host));
+        self.arm_events(host);
+    }
+
+    /// Schedules the end of the page-fault event that is being served.
+    fn arm_events(&mut self, host: HostId) {
+        let Simulation { now, queue, hosts, .. } = self;
+        let state = &mut hosts[host.0 as usize];
+        if let Some(next) = state.adapter.get_mut().memory.events.next() {
+            let at = next.max(*now);
+            if state.resume_at.is_none_or(|armed| at < armed) {
+                state.resume_at = Some(at);
+                queue.put(at, Event::ResumeRequesters(host));
             }
         }
     }
@@ -249,7 +264,7 @@ struct Outside<'a> {
 impl Outside<'_> {
     /// A packet leaves its host.
     #[inline(always)]
-    fn send(&mut self, id: HostId, host: &mut HostState, key: PacketKey, dammed: bool) {
+    fn send(&mut self, id: HostId, host: &mut HostState, key: PacketKey) {
         let Outside { now, queue, network, chance, packets, observer, rule } = self;
         let packet = &packets[key];
         let response = packet.headers.bth.opcode.is_response();
@@ -258,7 +273,7 @@ impl Outside<'_> {
 
         let port = network.port(id);
         let node = Node::Host(id);
-        let mut lost = if dammed { Some(Loss::Adapter) } else { port.is_none().then_some(Loss::NoDestination) };
+        let mut lost = port.is_none().then_some(Loss::NoDestination);
         if lost.is_none()
             && let Some(rule) = rule
             && rule(&seen(*now, node, PacketEvent::Sent { lost: None }, packet))
@@ -266,16 +281,16 @@ impl Outside<'_> {
             lost = Some(Loss::Rule);
         }
         let mut arrival = None;
-        if let Some(index) = port
-            && !dammed
-        {
+        if let Some(index) = port {
             let pipe = &mut network.pipes[index as usize];
             lost = lost.or_else(|| loses(&pipe.link, packet, chance));
             let (free, at) = pipe.occupy(*now, packet.bytes);
             arrival = Some((index, at));
-            // A lost packet occupies the link, too.
+            // A lost packet occupies the link, too. A request that is sent again takes the adapter longer.
+            let repeated = packet.repeated && !response;
+            let extra = if repeated { host.profile.repeated_request } else { Duration::ZERO };
             host.sending = true;
-            queue.put(free, Event::PortFree(id));
+            queue.put(free.max(*now + extra), Event::PortFree(id));
         }
         if let Some(loss) = lost {
             host.counts.lose(loss);

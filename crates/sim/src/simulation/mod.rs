@@ -62,7 +62,7 @@ pub struct Simulation {
     pub(crate) observer: Option<Observer>,
     pub(crate) rule: Option<Rule>,
     /// Packets of a turn, and whether the adapter lost them.
-    pub(crate) staged: Vec<(PacketKey, bool)>,
+    pub(crate) staged: Option<PacketKey>,
 }
 
 pub(crate) type Observer = Box<dyn FnMut(&Seen<'_>)>;
@@ -84,7 +84,7 @@ impl Simulation {
             reports: VecDeque::new(),
             observer: None,
             rule: None,
-            staged: Vec::new(),
+            staged: None,
         }
     }
 
@@ -131,8 +131,6 @@ impl Simulation {
     /// Destroys a QP. Packets that are on their way to it are lost.
     pub fn destroy(&mut self, qp: QpId) {
         self.hosts[qp.host.0 as usize].remove(qp.num, &mut self.packets);
-        // Other QPs may have waited for its READ credits.
-        self.follow_up(qp);
     }
 
     /// Registers memory.
@@ -302,9 +300,9 @@ impl Simulation {
             Event::Arrival(pipe) => self.arrival(pipe),
             Event::Deadline(qp) => self.deadline(qp),
             Event::FaultEnds(host, fault) => self.fault_ends(host, fault),
-            Event::NotifyRequesters(host) => {
-                self.host_mut(host).notify_at = None;
-                self.notify_requesters(host);
+            Event::ResumeRequesters(host) => {
+                self.host_mut(host).resume_at = None;
+                self.resume_requesters(host);
             }
             Event::Timer(token) => app.timer(self, token),
         }

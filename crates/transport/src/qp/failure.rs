@@ -69,7 +69,6 @@ impl Qp {
 
     /// Completes all work requests as flushed (IBTA 10.3.1).
     pub(super) fn flush<H: Host>(&mut self, host: &mut H) {
-        self.requester.give_back_read_credits(host);
         self.flush_sends(host);
         while !self.recv_queue.is_empty() {
             self.recv_queue.fail(host, &self.config, Status::WrFlushed, 0);

@@ -259,15 +259,12 @@ impl Qp {
 
     /// The owner has destroyed the QP: work requests are discarded without completions (except what a TM SRQ gave: call
     /// [`Qp::end_tags`] before), and no further request is sent to the peer. Requests that the peer sent before are
-    /// acknowledged again if it retransmits them. Returns the number of READ credits that the QP held
-    /// ([`crate::Outstanding::give_back`]).
-    pub fn abandon(&mut self) -> u32 {
-        let read_credits = self.requester.take_read_credits();
+    /// acknowledged again if it retransmits them.
+    pub fn abandon(&mut self) {
         self.send_queue.reset();
         self.recv_queue.reset();
         self.requester.start(&self.config);
         self.completer.reset();
         self.responder.end_ack_delay();
-        read_credits
     }
 }

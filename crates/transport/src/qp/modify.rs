@@ -21,7 +21,6 @@ impl Qp {
         self.config.derive();
         match (from, to) {
             (_, QpState::Reset) => {
-                self.requester.give_back_read_credits(host);
                 self.end_tags(host);
                 self.reset();
             }

@@ -9,14 +9,14 @@ impl Qp {
     pub fn page_resolved(&mut self, now: Instant, side: Side) {
         match side {
             Side::Requester => self.requester.page_resolved(now),
-            Side::Responder => self.responder.page_resolved(),
+            Side::Responder => self.responder.page_resolved(now, &self.config),
         }
     }
 
-    /// Where the profile has packet flood: the requester has dropped a response because a page is missing, and drops
-    /// further responses until [`Qp::page_resolved`], whether the page is present or not. Returns the number of READs
-    /// that were outstanding at that time, for [`crate::FaultNotifier::waits`].
-    pub fn unnotified_reads(&self) -> Option<u32> {
-        self.requester.unnotified_reads()
+    /// Where the profile has packet flood: the requester met a missing page since the last call, or dropped a response
+    /// as if a page were missing. True: it waits for [`Qp::page_resolved`], whether the page is present or not. Pass it to
+    /// [`crate::FaultEvents::met_fault`] after each packet that the requester took, and after each `poll_transmit`.
+    pub fn take_fault_event(&mut self) -> Option<bool> {
+        self.requester.take_fault_event()
     }
 }

@@ -7,21 +7,17 @@
 //! | flaw | where |
 //! | --- | --- |
 //! | random timeouts and waits | `chance` |
-//! | packet damming | `damming`; `requester::retry`: `go_back`, `go_back_after`, `requester::poll`: `poll` |
-//! | packet flood | `flood`; `requester::page_fault`: `unnotified_reads`, `completer`: `scatter` |
-//! | a limit to outstanding READs across QPs | `outstanding`; `requester::read_credits` |
-//! | RNR NAKs that leave late (T fig 4.2 to 4.4) | `responder::ack`: `Owed::Later` |
-//! | duplicate READs get a late response (T fig 4.2, 5.3) | `responder`: `delay_response` |
-//! | dropped responses, READs retransmitted at intervals (T 4.2) | `requester::page_fault`, `completer`: `touch` |
+//! | packet damming | `damming`; `responder::duplicates`: `begin_replay` |
+//! | packet flood | `flood`; `requester::page_fault`: `take_fault_event`, `completer`: `scatter` |
+//! | RNR NAKs that leave late (T fig 4.2 to 4.4) | `responder::page_fault`: `page_resolved`, `response_waits` |
+//! | duplicate READs get a late response (T fig 4.2, 5.3) | `responder::duplicates`: `begin_replay` |
+//! | dropped responses, READs retransmitted at intervals (T 4.2) | `requester::page_fault`, `completer`: `fault_in_buffer` |
 
 mod chance;
 mod damming;
 mod flood;
-mod outstanding;
 
 pub use chance::Chance;
 #[cfg(feature = "testing")]
 pub(crate) use chance::split_mix;
-pub(crate) use damming::{Damming, Lost, Part};
-pub use flood::FaultNotifier;
-pub use outstanding::Outstanding;
+pub use flood::FaultEvents;

@@ -9,17 +9,15 @@ mod local;
 mod page_fault;
 mod poll;
 mod position;
-mod read_credits;
 mod retry;
 mod send;
 mod unreliable;
 
 use crate::config::Config;
 use crate::limits::InFlight;
-use crate::quirk::{Chance, Damming};
+use crate::quirk::Chance;
 use crate::{Instant, Side, Status};
 use position::Position;
-use std::num::NonZeroU32;
 use std::time::Duration;
 use weir_wire::Psn;
 
@@ -33,7 +31,7 @@ pub enum RequesterState {
     Sending,
     /// The limits allow no more packets until an ACK or a response arrives.
     WaitWindow,
-    /// `max_rd_atomic` READs and atomics are outstanding, or the adapter's limit over all QPs is reached.
+    /// `max_rd_atomic` READs and atomics are outstanding.
     WaitReads,
     /// A fenced work request waits for earlier READs and atomics, or an invalidation for all earlier work requests.
     WaitFence,
@@ -105,11 +103,7 @@ pub(crate) struct Requester {
     /// Time since which the oldest packet has been unacknowledged, retransmissions included.
     unanswered_since: Option<Instant>,
     rnr_deadline: Option<Instant>,
-    /// READs that were outstanding when a response was dropped for a missing page, until the page is reported present.
-    unnotified: Option<NonZeroU32>,
-    /// The work requests that packet damming will lose.
-    damming: Damming,
-    read_credits: ReadCredits,
+    faulted: Faulted,
 }
 
 /// Why the requester cannot send, apart from the limits.
@@ -135,13 +129,15 @@ struct Credits {
     probed: u64,
 }
 
-/// The READ credits that the requester holds.
+/// Missing pages, where the profile has packet flood.
 #[derive(Clone, Copy, Debug, Default)]
-struct ReadCredits {
-    /// Number of credits held.
-    taken: u32,
-    /// The work request before this number has a credit already.
-    up_to: u32,
+struct Faulted {
+    /// Responses dropped in a row.
+    drops: u8,
+    /// All responses are dropped until `page_resolved`.
+    deaf: bool,
+    /// A page was missing, and the host has not taken the event.
+    event: bool,
 }
 
 /// How many more times the oldest request may be retransmitted.

@@ -10,22 +10,12 @@ use crate::completion::vendor;
 use crate::config::Config;
 use crate::send_queue::{Kind, SendSlot, Source};
 use crate::{Access, Denied, Handled, Host, Instant, RequesterFaults, Status};
-use std::num::NonZeroU32;
 use std::time::Duration;
-
-/// Why a READ or an atomic cannot leave now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unprepared {
-    /// The destination buffer of its response was refused.
-    Memory(Denied),
-    /// The limit of outstanding READs over all QPs is reached.
-    NoReadCredit,
-}
 
 impl Requester {
     /// The missing pages are present: the requester tries again, and the ACK timeout restarts (IBTA 9.7.6.1.3).
     pub fn page_resolved(&mut self, now: Instant) {
-        self.unnotified = None;
+        self.faulted.deaf = false;
         if !self.waits_for_page() {
             return;
         }
@@ -37,9 +27,20 @@ impl Requester {
         }
     }
 
-    /// READs that were outstanding when a response was dropped, while responses for that page are still dropped.
-    pub fn unnotified_reads(&self) -> Option<u32> {
-        self.unnotified.map(NonZeroU32::get)
+    /// Whether responses are dropped without a look at their page.
+    pub fn is_deaf(&self) -> bool {
+        self.faulted.deaf
+    }
+
+    /// A page was missing since the last call; true: the requester waits for `page_resolved`.
+    pub fn take_fault_event(&mut self) -> Option<bool> {
+        std::mem::take(&mut self.faulted.event).then(|| self.faulted.deaf || self.waits_for_page())
+    }
+
+    /// A response was taken.
+    #[inline]
+    pub fn took_response(&mut self) {
+        self.faulted.drops = 0;
     }
 
     /// Whether a packet to send, or a response that the caller holds, waits for a page.
@@ -55,18 +56,20 @@ impl Requester {
     /// The packet at `next` needs a missing page. The ACK timeout stops meanwhile, because perhaps no packet in flight
     /// has requested an ACK.
     #[cold]
-    pub(super) fn packet_waits(&mut self) {
+    pub(super) fn packet_waits(&mut self, config: &Config) {
+        self.faulted.event = config.profile.flood.is_some();
         self.hold = Hold::Packet;
         self.state = RequesterState::PageFault;
         self.ack_deadline = None;
     }
 
-    /// A page of an arrived response's destination buffer is missing; the send queue ends at `tail`. The IBTA
+    /// A page of an arrived response's destination buffer is missing. The IBTA
     /// specification has no page faults: a dropped response counts as lost, and its request is retransmitted
     /// (IBTA 9.7.6.1).
     #[cold]
     #[inline(never)]
-    pub fn response_waits(&mut self, now: Instant, tail: u32, config: &Config) -> Handled {
+    pub fn response_waits(&mut self, now: Instant, config: &Config) -> Handled {
+        self.faulted.event = config.profile.flood.is_some();
         match config.profile.page_faults.requester {
             RequesterFaults::Wait => {
                 self.hold = Hold::Response;
@@ -75,26 +78,27 @@ impl Requester {
                 Handled::Held
             }
             RequesterFaults::Discard { retransmit } => {
-                if config.profile.flood.is_some() && self.unnotified.is_none() {
-                    self.unnotified = NonZeroU32::new(self.next.reads_since(&self.una).max(1) as u32);
+                if config.profile.flood.is_some() {
+                    self.faulted.drops = self.faulted.drops.saturating_add(1);
+                    self.faulted.deaf |= self.faulted.drops >= 2;
                 }
                 let time = retransmit.at(self.chance.share());
-                self.retransmit_after(now, time, tail, config);
+                self.retransmit_after(now, time, config);
                 Handled::Done
             }
         }
     }
 
     /// Drops the response; the request is retransmitted after `time`, as often as necessary.
-    fn retransmit_after(&mut self, now: Instant, time: Duration, tail: u32, config: &Config) {
+    fn retransmit_after(&mut self, now: Instant, time: Duration, config: &Config) {
         if self.rnr_deadline.is_some() {
             return;
         }
-        self.go_back_after(now, time, tail, config);
+        self.go_back_after(now, time, config);
         self.state = RequesterState::PageFault;
     }
 
-    /// Takes a READ credit and prepares the destination buffer of the request at `next` (`len` bytes if it is a READ).
+    /// Prepares the destination buffer of the request at `next` (`len` bytes if it is a READ).
     #[inline(never)]
     pub(super) fn prepare_buffer<H: Host>(
         &mut self,
@@ -103,10 +107,7 @@ impl Requester {
         len: usize,
         config: &Config,
         host: &mut H,
-    ) -> Result<(), Unprepared> {
-        if config.profile.outstanding_reads.is_some() && !self.take_read_credit(host) {
-            return Err(Unprepared::NoReadCredit);
-        }
+    ) -> Result<(), Denied> {
         let len = match slot.kind {
             Kind::Read => len as u64,
             Kind::Atomic => 8,
@@ -115,7 +116,7 @@ impl Requester {
         match (source, config.profile.page_faults.requester) {
             (Source::Gather(sges), RequesterFaults::Wait) if len > 0 => {
                 let offset = u64::from(self.next.packet) * config.mtu as u64;
-                host.prepare_local(sges, offset, len, Access::LOCAL_WRITE).map_err(Unprepared::Memory)
+                host.prepare_local(sges, offset, len, Access::LOCAL_WRITE)
             }
             _ => Ok(()),
         }

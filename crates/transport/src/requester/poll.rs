@@ -1,12 +1,10 @@
 //! What leaves next: limits, windows, fences, READ limits, and the checks before a work request begins.
 
-use super::page_fault::Unprepared;
 use super::send::{self, Step};
 use super::{Failure, Hold, Requester, RequesterState};
 use crate::completion::vendor;
 use crate::config::Config;
 use crate::limits::{Limits, PACKET_COST, Progress};
-use crate::quirk::{Lost, Part};
 use crate::send_queue::{Kind, SendQueue, SendSlot, Source};
 use crate::{Access, Denied, Egress, Host, Instant, QpState, Refused, SendFlags, SendOp, Status};
 
@@ -54,42 +52,10 @@ impl Requester {
         host: &mut H,
         egress: &mut E,
     ) -> Result<(Progress, u32), Failure> {
-        if self.damming.applies(self.rnr_deadline, now) {
-            return self.poll_dammed(now, limits, config, queue, host, egress);
-        }
         self.poll_until(self.end(queue, config), now, limits, config, queue, host, egress)
     }
 
-    /// As `poll`, at the end of a pending period.
-    #[cold]
-    #[inline(never)]
-    fn poll_dammed<H: Host, E: Egress>(
-        &mut self,
-        now: Instant,
-        limits: Limits,
-        config: &Config,
-        queue: &SendQueue,
-        host: &mut H,
-        egress: &mut E,
-    ) -> Result<(Progress, u32), Failure> {
-        let (before, mut count) = (self.in_flight(), 0);
-        let mut part = self.damming.burst(config.state, queue.tail());
-        loop {
-            let left = limits.left(before, self.in_flight());
-            let (progress, more) = match part {
-                Part::Sent(end) => self.poll_until(end, now, left, config, queue, host, egress)?,
-                Part::Lost(end) => self.poll_until(end, now, left, config, queue, host, &mut Lost(egress))?,
-                Part::Rest => self.poll_until(self.end(queue, config), now, left, config, queue, host, egress)?,
-            };
-            count += more;
-            match self.damming.after(part, progress, self.next.wr) {
-                Some(next) => part = next,
-                None => return Ok((progress, count)),
-            }
-        }
-    }
-
-    /// As `poll`, but sends nothing from work request `end` on, and packet damming loses nothing.
+    /// As `poll`, but sends nothing from work request `end` on.
     // Each argument is borrowed from a different object: a struct of them would have to be built for each call.
     #[allow(clippy::too_many_arguments)]
     #[inline(always)]
@@ -144,13 +110,10 @@ impl Requester {
                 return Ok((Progress::Idle, count));
             }
             if slot.kind != Kind::Data
-                && let Err(why) = self.prepare_buffer(slot, queue.source(self.next.wr), step.read_bytes, config, host)
+                && let Err(denied) =
+                    self.prepare_buffer(slot, queue.source(self.next.wr), step.read_bytes, config, host)
             {
-                let Unprepared::Memory(denied) = why else {
-                    self.state = RequesterState::WaitReads;
-                    return Ok((Progress::Limited, count));
-                };
-                self.refused(denied)?;
+                self.refused(denied, config)?;
                 return Ok((Progress::Idle, count));
             }
             let pushed = if room {
@@ -165,7 +128,7 @@ impl Requester {
                     return Ok((Progress::Full, count));
                 }
                 Err(Refused::Denied(denied)) => {
-                    self.refused(denied)?;
+                    self.refused(denied, config)?;
                     return Ok((Progress::Idle, count));
                 }
             }
@@ -261,9 +224,9 @@ impl Requester {
 
     /// The host refused memory of the work request at `next`: a local error, except for a page fault (IBTA 9.9.2).
     #[cold]
-    fn refused(&mut self, denied: Denied) -> Result<(), Failure> {
+    fn refused(&mut self, denied: Denied, config: &Config) -> Result<(), Failure> {
         match denied {
-            Denied::PageFault => self.packet_waits(),
+            Denied::PageFault => self.packet_waits(config),
             Denied::Protection | Denied::Unmapped => self.stall(Failure::local(denied))?,
         }
         Ok(())

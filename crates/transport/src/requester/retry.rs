@@ -3,7 +3,6 @@
 use super::{Failure, Hold, Requester, RequesterState};
 use crate::completion::vendor;
 use crate::config::Config;
-use crate::quirk::Damming;
 use crate::{Instant, Status};
 use std::time::Duration;
 use weir_wire::RnrTimer;
@@ -19,16 +18,14 @@ impl Requester {
         self.ack_deadline = None;
         self.hold = Hold::No;
         self.forget_probe();
-        self.damming = Damming::default();
         self.gone_back_to = Some(self.una.seq);
     }
 
     /// A pending period: the peer responded, but its response cannot be used. Goes back, and sends again after `wait`
-    /// (IBTA 9.7.5.2.8). After a page fault the profile sets the time. The send queue ends at `tail`.
-    pub(super) fn go_back_after(&mut self, now: Instant, wait: Duration, tail: u32, config: &Config) {
+    /// (IBTA 9.7.5.2.8). After a page fault the profile sets the time.
+    pub(super) fn go_back_after(&mut self, now: Instant, wait: Duration, config: &Config) {
         self.restart_retries(config);
         self.go_back();
-        self.damming.begin(tail, config);
         self.rnr_deadline = Some(now + wait);
     }
 
@@ -81,14 +78,8 @@ impl Requester {
         }
     }
 
-    /// The receiver is not ready for the request at `una` (IBTA 9.7.5.2.8); the send queue ends at `tail`.
-    pub fn receiver_not_ready(
-        &mut self,
-        now: Instant,
-        timer: RnrTimer,
-        tail: u32,
-        config: &Config,
-    ) -> Result<(), Failure> {
+    /// The receiver is not ready for the request at `una` (IBTA 9.7.5.2.8).
+    pub fn receiver_not_ready(&mut self, now: Instant, timer: RnrTimer, config: &Config) -> Result<(), Failure> {
         if self.rnr_deadline.is_some() {
             return Ok(());
         }
@@ -99,7 +90,7 @@ impl Requester {
         }
         self.retransmissions.rnr_naks = self.retransmissions.rnr_naks.wrapping_add(1);
         let factor = config.profile.rnr_wait.factor.at(self.chance.share());
-        self.go_back_after(now, timer.delay().mul_f64(factor), tail, config);
+        self.go_back_after(now, timer.delay().mul_f64(factor), config);
         self.state = RequesterState::WaitReceiver;
         Ok(())
     }

@@ -86,6 +86,11 @@ impl Responder {
         }
     }
 
+    /// Whether a duplicate READ is being replayed, or will be.
+    pub fn replays_read(&self) -> bool {
+        self.resources.in_replay()
+    }
+
     /// Whether requests wait for a page.
     pub fn waits_for_page(&self) -> bool {
         self.waits != Waits::No

@@ -129,7 +129,12 @@ impl Responder {
         Ok(Verdict::Executed)
     }
 
-    fn read<H: Host>(&mut self, packet: &Packet<'_>, config: &Config, host: &mut H) -> Result<Verdict, Stop> {
+    pub(super) fn read<H: Host>(
+        &mut self,
+        packet: &Packet<'_>,
+        config: &Config,
+        host: &mut H,
+    ) -> Result<Verdict, Stop> {
         let reth = packet.headers.get::<Reth>().ok_or(Fatal::invalid())?;
         let (va, rkey, length) = (reth.va.get(), reth.rkey.get(), reth.dma_len.get());
         self.check_resources(config)?;

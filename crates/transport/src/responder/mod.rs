@@ -250,9 +250,8 @@ impl Responder {
         self.established = true;
         let bth = &packet.headers.bth;
         let sequence = sequence::check(self.expected.psn(), bth.psn);
-        if (sequence != Sequence::Expected || self.waits != Waits::No)
-            && let Some(handled) = self.handle_out_of_order(now, sequence, packet, config)
-        {
+        let plain = sequence == Sequence::Expected && self.waits == Waits::No && !self.resources.in_replay();
+        if !plain && let Some(handled) = self.handle_out_of_order(now, sequence, packet, config, host) {
             return Ok(handled);
         }
         let (starts, ends) = (bth.opcode.starts_message(), bth.opcode.ends_message());
@@ -268,7 +267,7 @@ impl Responder {
         }
         let verdict = match self.execute(request, packet, config, queue, host) {
             Ok(verdict) => verdict,
-            Err(stop) => return self.defer_or_nak(now, stop, config),
+            Err(stop) => return self.defer_or_nak(stop, config),
         };
         if let Verdict::NotReady = verdict {
             self.order = Order::RnrNakSent;
@@ -316,7 +315,7 @@ impl Responder {
         if !self.poll_responses(now, config, host, egress)? {
             return Ok(false);
         }
-        if !egress.has_room() {
+        if !egress.has_room() || self.late.is_some() {
             return Ok(!self.has_to_send());
         }
         let (expected, msn) = self.acknowledged();
@@ -339,11 +338,17 @@ impl Responder {
         if self.late.is_some() {
             return Ok(true);
         }
-        while egress.has_room()
+        while self.late.is_none()
+            && egress.has_room()
             && let Some((outgoing, psn)) = self.resources.outgoing(config)
         {
             match egress.push(&outgoing) {
-                Ok(()) => self.resources.advance(config),
+                Ok(()) => {
+                    self.resources.advance(config);
+                    if self.resources.in_replay() {
+                        self.begin_replay(now, config);
+                    }
+                }
                 Err(Refused::Full) => return Ok(false),
                 Err(Refused::Denied(Denied::PageFault)) => self.response_waits(now, config, host),
                 Err(Refused::Denied(denied)) => {
@@ -354,7 +359,7 @@ impl Responder {
                 }
             }
         }
-        Ok(egress.has_room() || !self.resources.is_pending())
+        Ok(egress.has_room() || !self.resources.is_pending() || self.late.is_some())
     }
 
     /// XRC: a request names its SRQ. The first packet of a message decides; all packets of the message, and a message

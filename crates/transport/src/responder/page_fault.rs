@@ -4,12 +4,13 @@
 //! peer gets an RNR NAK and retransmits the request. In both cases duplicates are answered meanwhile.
 
 use super::ack::Owed;
-use super::opcode_order::Message;
+use super::opcode_order::{self, Message, Request};
 use super::sequence::Sequence;
-use super::{Fatal, Order, Responder, Waits};
+use super::{Fatal, Order, Responder, Verdict, Waits};
 use crate::completion::vendor;
 use crate::config::Config;
 use crate::{Access, Denied, Handled, Host, Instant, Remote, ResponderFaults, Status};
+use std::time::Duration;
 use weir_wire::{Packet, Psn, Syndrome};
 
 /// Why a request was not executed.
@@ -24,7 +25,7 @@ pub(super) enum Stop {
 impl Responder {
     /// The missing page is present: the waiting request or response is tried again. One ACK covers all requests that
     /// were executed meanwhile (IBTA 9.7.5.1.2).
-    pub fn page_resolved(&mut self) {
+    pub fn page_resolved(&mut self, now: Instant, config: &Config) {
         self.resources.unpark();
         // The peer retransmits the requests dropped meanwhile only after a NAK: then the owed RNR NAK stays.
         let dropped = std::mem::take(&mut self.dropped) && self.owed.is_nak();
@@ -38,25 +39,35 @@ impl Responder {
                 _ => Owed::Ack,
             };
         }
+        if waited == Waits::Request && config.answers_faults_with_naks() {
+            // The NAK leaves when the page is there: 0.513 and 0.526 ms after the request (T fig 4.3, 4.4).
+            self.order = Order::PageFaultNakSent;
+            self.owed.nak_after(now, Duration::ZERO, Syndrome::RnrNak(config.attr.min_rnr_timer));
+        }
     }
 
     /// A request that is out of order, or arrives while the responder waits. A duplicate gets its response, the first
     /// packet after a gap gets a NAK (IBTA 9.7.4.1.1). `None`: the request is in order, and what it waited for is over.
     #[cold]
     #[inline(never)]
-    pub(super) fn handle_out_of_order(
+    pub(super) fn handle_out_of_order<H: Host>(
         &mut self,
         now: Instant,
         sequence: Sequence,
         packet: &Packet<'_>,
         config: &Config,
+        host: &mut H,
     ) -> Option<Handled> {
         if self.waits == Waits::Reads && !self.awaits_reads() {
             self.waits = Waits::No;
         }
+        if sequence != Sequence::Duplicate && self.dams(config) {
+            return Some(Handled::Dammed);
+        }
         match sequence {
             Sequence::Duplicate => self.repeat(now, packet, config),
             Sequence::Expected if self.waits == Waits::No => return None,
+            Sequence::Expected if self.read_behind(packet, config, host) => {}
             _ if self.waits == Waits::Reads => return Some(Handled::AfterReads),
             _ if self.waits != Waits::No => {
                 self.dropped = config.answers_faults_with_naks();
@@ -72,7 +83,7 @@ impl Responder {
     /// (IBTA 9.7.5.2.8).
     #[cold]
     #[inline(never)]
-    pub(super) fn defer_or_nak(&mut self, now: Instant, stop: Stop, config: &Config) -> Result<Handled, Fatal> {
+    pub(super) fn defer_or_nak(&mut self, stop: Stop, config: &Config) -> Result<Handled, Fatal> {
         match stop {
             Stop::Fatal(fatal) => return Err(fatal),
             Stop::StillRead => {
@@ -98,12 +109,27 @@ impl Responder {
                     Message::Send { .. } | Message::Write { .. } => self.owed.repeat(),
                 }
             }
-            ResponderFaults::RnrNak { other_after, .. } => {
-                self.order = Order::PageFaultNakSent;
-                self.owed.nak_after(now, other_after, Syndrome::RnrNak(config.attr.min_rnr_timer));
-            }
+            // `page_resolved` raises the NAK.
+            ResponderFaults::RnrNak { .. } => self.waits = Waits::Request,
         }
         Ok(self.hold(config))
+    }
+
+    /// A READ that arrives while the response to an earlier READ waits for a page. Where faults are answered with RNR NAKs
+    /// it is accepted, and its response waits behind that one: the READ is a duplicate when the peer has waited
+    /// (T fig 5.3: only READs that arrive after the NAK are lost). False: it cannot be accepted; then it is dropped as any
+    /// other request.
+    fn read_behind<H: Host>(&mut self, packet: &Packet<'_>, config: &Config, host: &mut H) -> bool {
+        let operation = packet.headers.bth.opcode.operation().and_then(opcode_order::lookup);
+        let Some((Request::Read, access)) = operation else { return false };
+        let waits = self.waits == Waits::Response && config.answers_faults_with_naks();
+        let allowed = config.attr.access_flags.contains(access) && !config.xrc_target;
+        if !waits || !allowed || self.resources.is_exhausted() {
+            return false;
+        }
+        let Ok(Verdict::Responding { packets }) = self.read(packet, config, host) else { return false };
+        self.expected = self.expected.plus(packets);
+        true
     }
 
     /// The next response packet needs a missing page: it waits, or is preceded by an RNR NAK (IBTA 9.7.5.2.8).
@@ -117,8 +143,9 @@ impl Responder {
         }
         self.waits = Waits::Response;
         (self.held_acks.psn, self.held_acks.msn) = (rest.psn, rest.msn.wrapping_sub(1) & 0xff_ffff);
-        if let ResponderFaults::RnrNak { read_after, .. } = config.profile.page_faults.responder
+        if let ResponderFaults::RnrNak { read_after } = config.profile.page_faults.responder
             && self.order != Order::Halted
+            && !rest.behind
         {
             // The peer retransmits everything after the READ, so ACKs owed for later requests are dropped.
             self.owed = std::mem::take(&mut self.held_acks.owed);

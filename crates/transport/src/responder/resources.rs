@@ -4,7 +4,7 @@
 use super::sequence::PsnPosition;
 use crate::config::Config;
 use crate::{Outgoing, Payload, Remote};
-use weir_wire::{Aeth, AtomicAckEth, Destination, Operation, Placement, Psn, Syndrome};
+use weir_wire::{Aeth, AtomicAckEth, Destination, Operation, Placement, Psn, Reth, Syndrome};
 
 /// The response of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,10 @@ pub(super) struct Resource {
     /// The response was sent completely at least once.
     response_sent: bool,
     cursor: Option<Cursor>,
+    /// What a duplicate asks for, until its replay begins.
+    again: Option<Cursor>,
+    /// The request arrived while an earlier READ waited for its page.
+    behind: bool,
 }
 
 /// The rest of a response that is being sent.
@@ -54,6 +58,10 @@ pub(super) struct Resources {
     current: Option<usize>,
     /// Resources with a cursor while a response waits for a page; `pending` is 0 then.
     parked: usize,
+    /// Replays of duplicate READs that are under way or have not begun.
+    replays: usize,
+    /// Index of the resource that is being replayed.
+    replayed: Option<usize>,
 }
 
 /// The rest of a READ's response.
@@ -64,6 +72,8 @@ pub(super) struct Rest {
     pub msn: u32,
     /// The bytes that are not sent.
     pub range: Remote,
+    /// The READ arrived while an earlier READ waited for its page.
+    pub behind: bool,
 }
 
 impl Resource {
@@ -74,7 +84,7 @@ impl Resource {
             Response::Atomic { .. } | Response::Executed => (0, 0),
         };
         let cursor = Some(Cursor { psn: first.psn(), va, left, begun: false });
-        Resource { first, packets, msn, response, response_sent: false, cursor }
+        Resource { first, packets, msn, response, response_sent: false, cursor, again: None, behind: false }
     }
 
     /// The index of the packet at `position`, if it belongs to this resource.
@@ -90,6 +100,7 @@ impl Resources {
         self.ring.clear();
         self.ring.reserve_exact(self.capacity);
         (self.next, self.pending, self.current, self.parked) = (0, 0, None, 0);
+        (self.replays, self.replayed) = (0, None);
     }
 
     /// Changes the capacity. The newest resources stay: the peer may retransmit their requests (IBTA 9.7.5.1).
@@ -107,6 +118,9 @@ impl Resources {
         self.capacity = capacity;
         self.next = self.ring.len() % capacity;
         self.current = None;
+        // A replay under way ends as an ordinary response.
+        self.replayed = None;
+        self.replays = self.ring.iter().filter(|resource| resource.again.is_some()).count();
     }
 
     /// Whether the response to a READ with this rkey is still being sent.
@@ -139,18 +153,27 @@ impl Resources {
 
     /// Adds a resource, in place of the oldest if all are in use.
     pub fn add(&mut self, resource: Resource) {
+        // While a response waits for a page, later ones wait behind it.
+        let behind = self.parked > 0;
+        let resource = Resource { behind, ..resource };
+        let counted = if behind { &mut self.parked } else { &mut self.pending };
+        *counted += 1;
         if self.ring.len() < self.capacity {
             self.ring.push(resource);
         } else {
             // A duplicate's response may still be unsent; the new request shows that the requester no longer needs it.
-            self.pending -= usize::from(self.ring[self.next].cursor.is_some());
+            let old = &self.ring[self.next];
+            *counted -= usize::from(old.cursor.is_some());
+            self.replays -= usize::from(old.again.is_some());
+            if self.replayed == Some(self.next) {
+                self.end_replay();
+            }
             if self.current == Some(self.next) {
                 self.current = None;
             }
             self.ring[self.next] = resource;
         }
         self.next = (self.next + 1) % self.capacity;
-        self.pending += 1;
     }
 
     /// Repeats the response to an atomic with its original value (IBTA 9.4.5). False: the resource is gone.
@@ -164,9 +187,11 @@ impl Resources {
         true
     }
 
-    /// Repeats the response to a READ or to its tail: a retried READ asks for a part of the first one (IBTA 9.4.4).
-    /// False: the resource is gone, or the request is a different one.
-    pub fn repeat_read(&mut self, position: PsnPosition, va: u64, rkey: u32, length: u32, mtu: usize) -> bool {
+    /// Repeats the response to a READ or to its tail: a retried READ asks for a part of the first one (IBTA 9.4.4). It
+    /// is pending at once, or, if `later`, when [`Resources::begin_replay`] begins it. False: the resource is gone, or the
+    /// request is a different one.
+    pub fn repeat_read(&mut self, position: PsnPosition, reth: &Reth, mtu: usize, later: bool) -> bool {
+        let (va, rkey, length) = (reth.va.get(), reth.rkey.get(), reth.dma_len.get());
         let mut ring = self.ring.iter().enumerate();
         let found = ring.find_map(|(index, resource)| Some((index, resource.packet(position)?)));
         let Some((index, packet)) = found else { return false };
@@ -177,10 +202,41 @@ impl Resources {
         let same = rkey == first_rkey
             && va == first_va.wrapping_add(skipped)
             && skipped + u64::from(length) <= u64::from(total);
-        if same {
-            self.restart(index, Cursor { psn: position.psn(), va, left: length, begun: false });
+        let cursor = Cursor { psn: position.psn(), va, left: length, begun: false };
+        match (same, later) {
+            (true, false) => self.restart(index, cursor),
+            (true, true) => {
+                let before = self.ring[index].again.replace(cursor);
+                self.replays += usize::from(before.is_none());
+            }
+            (false, _) => {}
         }
         same
+    }
+
+    /// Whether a duplicate READ is being replayed, or will be.
+    #[inline]
+    pub fn in_replay(&self) -> bool {
+        self.replays > 0
+    }
+
+    /// Begins the replay of the oldest duplicate READ, if there is one and no other response is to be sent: first
+    /// responses leave before replays, and replays one after the other.
+    pub fn begin_replay(&mut self) -> bool {
+        if self.replays == 0 || self.replayed.is_some() || self.pending + self.parked > 0 {
+            return false;
+        }
+        let Some(index) = self.oldest(|resource| resource.again.is_some()) else { return false };
+        let resource = &mut self.ring[index];
+        resource.cursor = resource.again.take();
+        self.replayed = Some(index);
+        self.pending = 1;
+        true
+    }
+
+    fn end_replay(&mut self) {
+        self.replayed = None;
+        self.replays -= 1;
     }
 
     /// The next response packet, and its PSN: that of the request and the following ones (IBTA C9-96, o9-58).
@@ -246,6 +302,9 @@ impl Resources {
             resource.response_sent = true;
             self.pending -= 1;
             self.current = None;
+            if self.replayed == Some(index) {
+                self.end_replay();
+            }
         }
     }
 
@@ -257,7 +316,7 @@ impl Resources {
             return None;
         };
         let range = Remote { pd, rkey, va: cursor.va, len: u64::from(cursor.left) };
-        Some(Rest { psn: cursor.psn, msn: resource.msn, range })
+        Some(Rest { psn: cursor.psn, msn: resource.msn, range, behind: resource.behind })
     }
 
     /// Makes the responses that wait for a page pending again.
@@ -273,9 +332,14 @@ impl Resources {
     }
 
     fn oldest_pending(&self) -> usize {
+        self.oldest(|resource| resource.cursor.is_some()).unwrap_or(0)
+    }
+
+    /// The index of the oldest resource for which `holds` is true.
+    fn oldest(&self, holds: impl Fn(&Resource) -> bool) -> Option<usize> {
         let len = self.ring.len();
         let oldest = if len < self.capacity { 0 } else { self.next };
-        (0..len).map(|i| (oldest + i) % len).find(|&i| self.ring[i].cursor.is_some()).unwrap_or(0)
+        (0..len).map(|i| (oldest + i) % len).find(|&i| holds(&self.ring[i]))
     }
 }
 

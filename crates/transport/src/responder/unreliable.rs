@@ -73,7 +73,7 @@ impl Responder {
         let handled = self.hold_unreliable(config);
         match handled {
             Handled::Held => self.expected = PsnPosition::first(psn),
-            Handled::Done | Handled::AfterReads => self.message = Message::None,
+            Handled::Done | Handled::AfterReads | Handled::Dammed => self.message = Message::None,
         }
         handled
     }

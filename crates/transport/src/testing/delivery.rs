@@ -38,8 +38,11 @@ impl Pair {
             Service::Ud => qp.handle_datagram(self.now, packet, &NETWORK_HEADER, host),
             _ => qp.handle_packet(self.now, packet, host),
         };
-        if let (Some(reads), None) = (qp.unnotified_reads(), &self.unnotified_nodes) {
-            self.fault_notifiers[to].waits(qp.num(), reads);
+        if let Some(resumes) = qp.take_fault_event() {
+            self.fault_events[to].met_fault(self.now, qp.num(), resumes);
+        }
+        if handled == Handled::Dammed {
+            self.wire.dammed(to, packet);
         }
         handled
     }
@@ -50,7 +53,7 @@ impl Pair {
         let held = &mut held[side as usize];
         let has_room = held.len() < *most_held;
         match handled {
-            Handled::Done => {}
+            Handled::Done | Handled::Dammed => {}
             Handled::AfterReads if !has_room => qp.refuse_waiting(),
             Handled::Held | Handled::AfterReads => {
                 *waits_for_reads |= handled == Handled::AfterReads;

@@ -151,7 +151,7 @@ fn setup(input: &mut Input<'_>) -> Setup {
             ResponderFaults::Wait
         } else {
             let after = if third & 0x10 == 0 { Duration::ZERO } else { Duration::from_micros(140) };
-            ResponderFaults::RnrNak { read_after: after, other_after: 4 * after }
+            ResponderFaults::RnrNak { read_after: after }
         };
     }
     flaws(third, &mut setup.profile);
@@ -168,8 +168,7 @@ fn flaws(bits: u8, profile: &mut Profile) {
     let micros = Duration::from_micros;
     profile.damming = bits & 0x80 != 0;
     profile.late_reads = bits & 0x08 != 0;
-    profile.flood = (bits & 0x40 != 0).then_some(Flood { remembered: 4, search: micros(100) });
-    profile.outstanding_reads = (bits & 0x20 != 0).then_some(2);
+    profile.flood = (bits & 0x40 != 0).then_some(Flood { stale: micros(100), waiting: 4 });
     if bits & 0x10 != 0 {
         profile.repeated_read = Delay { low: micros(60), high: micros(100) };
         profile.rnr_wait = RnrWait { factor: Spread { low: 1.0, high: 4.0 }, discards: true };

@@ -2,8 +2,8 @@
 
 use super::memory::{Memory, Region};
 use crate::{
-    Access, AtomicOp, Bind, Completion, Denied, Egress, Host, Outgoing, Outstanding, Payload, QpEvent, Queue, Refused,
-    Remote, Sge, Side, Status, TaggedReceive,
+    Access, AtomicOp, Bind, Completion, Denied, Egress, Host, Outgoing, Payload, QpEvent, Queue, Refused, Remote, Sge,
+    Side, Status, TaggedReceive,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -43,8 +43,6 @@ pub struct TestHost {
     pub tags: Vec<(u64, u64, Vec<Sge>)>,
     /// TM SRQ: messages with a tag that matched none, less those that failed.
     pub unexpected: i32,
-    /// Credits for outstanding READs; several hosts may share them.
-    pub outstanding: Rc<RefCell<Outstanding>>,
 }
 
 /// Shared receive queues by number: work requests and their SGEs.
@@ -59,7 +57,6 @@ impl TestHost {
             srq: 0,
             tags: Vec::new(),
             unexpected: 0,
-            outstanding: Rc::default(),
         }
     }
 
@@ -225,14 +222,6 @@ impl Host for TestHost {
         self.srqs.borrow().contains_key(&number).then_some(number)
     }
 
-    fn take_read(&mut self) -> bool {
-        self.outstanding.borrow_mut().take()
-    }
-
-    fn give_back_reads(&mut self, count: u32) {
-        self.outstanding.borrow_mut().give_back(count);
-    }
-
     fn complete(&mut self, queue: Queue, completion: Completion, solicited: bool) {
         self.journal.push(Entry::Complete { queue, completion, solicited });
     }
@@ -247,13 +236,11 @@ pub struct Staging {
     pub memory: Rc<RefCell<Memory>>,
     pub packets: Vec<Vec<u8>>,
     pub room: usize,
-    /// Packets that the adapter lost: the number of packets sent before, and the bytes.
-    pub lost: Vec<(usize, Vec<u8>)>,
 }
 
 impl Staging {
     pub fn new(memory: Rc<RefCell<Memory>>, room: usize) -> Self {
-        Staging { memory, packets: Vec::new(), room, lost: Vec::new() }
+        Staging { memory, packets: Vec::new(), room }
     }
 }
 
@@ -290,12 +277,6 @@ impl Egress for Staging {
         }
         self.packets.push(finished(bytes, packet));
         Ok(())
-    }
-
-    fn lose(&mut self, packet: &Outgoing<'_>) {
-        let mut bytes = header(packet);
-        bytes.resize(bytes.len() + packet.payload.len(), 0);
-        self.lost.push((self.packets.len(), finished(bytes, packet)));
     }
 }
 

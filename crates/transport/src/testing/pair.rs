@@ -7,12 +7,11 @@ use super::requests::{BASE, KEY, sge};
 use super::rng::Rng;
 use super::wire::{Faults, Wire};
 use crate::{
-    Access, AttrMask, Completion, Data, Datagram, FaultNotifier, Instant, Limits, Mtu, Outstanding, Profile, Progress,
-    Psn, Qp, QpAttr, QpCaps, QpInit, QpState, Queue, RecvWr, SendFlags, SendOp, SendWr, Side, Status, Target, Tuning,
+    Access, AttrMask, Completion, Data, Datagram, FaultEvents, Instant, Limits, Mtu, Profile, Progress, Psn, Qp,
+    QpAttr, QpCaps, QpInit, QpState, Queue, RecvWr, SendFlags, SendOp, SendWr, Side, Status, Target, Tuning,
 };
-use std::cell::{RefCell, RefMut};
+use std::cell::RefMut;
 use std::collections::VecDeque;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_wire::{RnrTimer, Service};
@@ -80,10 +79,8 @@ pub struct Pair {
     pub(super) service: Service,
     pub nodes: [Node; 2],
     pub wire: Wire,
-    /// The fault notifiers: each decides when a node's requester is notified that its page is present.
-    pub(super) fault_notifiers: [FaultNotifier; 2],
-    /// If set, the test notifies instead of the pair: the nodes with a requester to notify.
-    pub unnotified_nodes: Option<Vec<usize>>,
+    /// The page-fault events of each node's adapter, where the profile has packet flood.
+    pub(super) fault_events: [FaultEvents; 2],
 }
 
 /// Canary bytes on both sides of the region.
@@ -159,8 +156,7 @@ impl Setup {
             memory.register(region, |_| fill.draw() as u8);
             let resolve_time = self.profile.page_faults.resolve;
             memory.paging = self.paging.map(|paging| Paging::new(paging, fill.draw()).resolve_time(resolve_time));
-            let mut host = TestHost::new(memory);
-            host.outstanding = Rc::new(RefCell::new(Outstanding::new(self.profile.outstanding_reads)));
+            let host = TestHost::new(memory);
             Node {
                 qp,
                 host,
@@ -177,8 +173,7 @@ impl Setup {
             service: self.service,
             nodes,
             wire: Wire::new(self.latency, self.faults, self.seed),
-            fault_notifiers: [0, 1].map(|_| FaultNotifier::new(self.profile.flood)),
-            unnotified_nodes: None,
+            fault_events: [0, 1].map(|_| FaultEvents::new(self.profile.flood)),
         }
     }
 
@@ -330,6 +325,9 @@ impl Pair {
         self.set_paging_time(from);
         loop {
             let (staging, progress) = self.nodes[from].transmit(self.now);
+            if let Some(resumes) = self.nodes[from].qp.take_fault_event() {
+                self.fault_events[from].met_fault(self.now, qp_num(from), resumes);
+            }
             self.send(from, staging);
             if progress != Progress::Full && !self.continue_after_reads(from) {
                 break;
@@ -338,14 +336,9 @@ impl Pair {
     }
 
     pub(super) fn send(&mut self, from: usize, staging: Staging) {
-        let mut lost = staging.lost.into_iter().peekable();
-        for (before, packet) in staging.packets.into_iter().enumerate() {
-            while let Some((_, bytes)) = lost.next_if(|(position, _)| *position == before) {
-                self.wire.lose(self.now, from, &bytes);
-            }
+        for packet in staging.packets {
             self.wire.send(self.now, from, packet);
         }
-        lost.for_each(|(_, bytes)| self.wire.lose(self.now, from, &bytes));
     }
 
     /// Sends, then advances to the next event and processes it. False: there is no further event.
@@ -371,8 +364,8 @@ impl Pair {
     pub fn next_event(&self) -> Option<Instant> {
         let timeouts = self.nodes.iter().filter_map(|node| node.qp.poll_timeout());
         let pages = self.nodes.iter().filter_map(|node| node.host.memory.borrow().paging.as_ref()?.next_event());
-        let notified = self.fault_notifiers.iter().filter_map(FaultNotifier::next);
-        timeouts.chain(pages).chain(notified).chain(self.wire.next_arrival()).min()
+        let events = self.fault_events.iter().filter_map(FaultEvents::next);
+        timeouts.chain(pages).chain(events).chain(self.wire.next_arrival()).min()
     }
 
     /// Steps until there is no further event.
@@ -429,13 +422,11 @@ impl Pair {
             return;
         };
         for side in sides {
-            match (side, &mut self.unnotified_nodes) {
-                (Side::Requester, Some(unnotified_nodes)) => unnotified_nodes.push(node),
-                (Side::Requester, None) => self.fault_notifiers[node].resolved(self.now, qp_num(node)),
-                (Side::Responder, _) => self.notify(node, side),
+            if side == Side::Responder || !self.fault_events[node].resume_requesters() {
+                self.notify(node, side);
             }
         }
-        while self.fault_notifiers[node].poll(self.now).is_some() {
+        while self.fault_events[node].poll(self.now).is_some() {
             self.notify(node, Side::Requester);
         }
     }

@@ -42,8 +42,8 @@ pub struct Sent {
     pub payload: usize,
     /// It does not arrive, or arrives with a wrong ICRC.
     pub lost: bool,
-    /// The sending adapter lost it.
-    pub by_adapter: bool,
+    /// The receiving adapter lost it: packet damming.
+    pub dammed: bool,
 }
 
 /// Decides about a single packet, before random faults do.
@@ -81,7 +81,7 @@ impl Wire {
             Fate::Replace(bytes) => !Wire::intact(bytes),
             _ => false,
         };
-        self.note(now, from, &packet, lost, false);
+        self.note(now, from, &packet, lost);
         let arrival = now + self.latency;
         match fate {
             Fate::Pass => self.put(arrival, from, bytes),
@@ -99,15 +99,17 @@ impl Wire {
         }
     }
 
-    /// Records a packet that a node's adapter lost.
-    pub fn lose(&mut self, now: Instant, from: usize, bytes: &[u8]) {
-        let packet = frame::parse_any(bytes).expect("a packet that the adapter lost parses");
-        self.note(now, from, &packet, true, true);
+    /// The adapter of node `to` lost a packet after it had arrived.
+    pub fn dammed(&mut self, to: usize, packet: &Packet<'_>) {
+        let psn = packet.headers.bth.psn;
+        let sent = self.log.iter_mut().rev().find(|sent| sent.from != to && sent.headers.bth.psn == psn);
+        let sent = sent.expect("a packet that arrived was sent");
+        (sent.lost, sent.dammed) = (true, true);
     }
 
-    fn note(&mut self, at: Instant, from: usize, packet: &Packet<'_>, lost: bool, by_adapter: bool) {
+    fn note(&mut self, at: Instant, from: usize, packet: &Packet<'_>, lost: bool) {
         let (headers, payload) = (packet.headers, packet.payload.len());
-        self.log.push(Sent { at, from, headers, payload, lost, by_adapter });
+        self.log.push(Sent { at, from, headers, payload, lost, dammed: false });
     }
 
     /// The number of packets sent so far that satisfy `which`.

@@ -27,7 +27,7 @@ pub fn flawed() -> Profile {
         rnr_wait: RnrWait { factor: Spread::exactly(3.0), discards: true },
         page_faults: PageFaults {
             requester: RequesterFaults::Discard { retransmit: exactly(520) },
-            responder: ResponderFaults::RnrNak { read_after: 138 * US, other_after: 517 * US },
+            responder: ResponderFaults::RnrNak { read_after: 138 * US },
             resolve: exactly(480),
             ..Profile::ideal().page_faults
         },
@@ -123,7 +123,7 @@ pub fn ladder(pair: &Pair, start: Instant) -> Vec<Step> {
                 other => panic!("unexpected packet: {other:?}"),
             };
             let number = sent.headers.bth.psn.since(first) + 1;
-            let lost = if sent.by_adapter { " lost" } else { "" };
+            let lost = if sent.dammed { " lost" } else { "" };
             Step { at, what: format!("{name} {number}{lost}") }
         })
         .collect();

@@ -1,11 +1,12 @@
 //! Departures by a ring: headers and payload of each packet are written into the ring, and the QP's tag beside them.
 
-use crate::engine::staging::{Lost, fill, side_of};
+use crate::engine::staging::{fill, side_of};
 use crate::local::ring::{NoRoom, Producer};
 use crate::memory::access::Memory;
 use crate::memory::keys::{Cached, Regions};
 use crate::memory::window::User;
 use crate::paging::QpFaults;
+use crate::stat::sheet;
 use std::sync::Arc;
 use weir_transport::{Egress, Outgoing, Refused};
 
@@ -24,8 +25,7 @@ pub struct RingEgress<'a> {
     pub faults: &'a Arc<QpFaults>,
     pub regions: &'a Regions,
     pub cached: &'a mut Cached,
-    /// Records packets that the adapter itself loses.
-    pub lost: &'a Lost,
+    pub shown: &'static sheet::Device,
     pub written: Written,
 }
 
@@ -59,7 +59,7 @@ impl Egress for RingEgress<'_> {
             Ok(room) => room,
             // The packet is lost, as on a wire that carries more than the receiver takes.
             Err(NoRoom::Full) => {
-                self.lost.shown.traffic.ring_full.bump(1);
+                self.shown.traffic.ring_full.bump(1);
                 self.written.lost += headers + body;
                 return Ok(());
             }
@@ -85,11 +85,5 @@ impl Egress for RingEgress<'_> {
             self.producer.publish();
         }
         Ok(())
-    }
-
-    #[cold]
-    fn lose(&mut self, _: &Outgoing<'_>) {
-        // There is no capture: processes that capture have no rings.
-        self.lost.shown.traffic.packets_lost.bump(1);
     }
 }

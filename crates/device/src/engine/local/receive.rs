@@ -180,6 +180,7 @@ impl Engine {
                             QpHost::in_turn(side, &shared, &adapter.regions, &mut self.cached, &mut self.completions);
                         match protocol.handle_packet(now, &packet, &mut host) {
                             Handled::Done => {}
+                            Handled::Dammed => self.shown.traffic.packets_dammed(),
                             Handled::AfterReads if !budget.holds && !self.holds_after_reads(index) => {
                                 // Only this packet is tried again.
                                 budget.holds = true;

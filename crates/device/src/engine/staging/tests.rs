@@ -3,7 +3,6 @@ use crate::engine::testing::{PD, register};
 use crate::memory::region::{Kind, Region};
 use crate::paging::counters::{self, Pair};
 use crate::paging::{OnDemand, Owner, Paged, Resolver};
-use crate::stat::publish;
 use std::sync::Weak;
 use weir_transport::{Profile, Psn, Remote, Service, Sge};
 use weir_wire::icrc::Verdict;
@@ -23,7 +22,6 @@ struct Bed {
     tag: Option<u32>,
     in_place: bool,
     discard: bool,
-    lost: Lost,
     regions: Regions,
     faults: Arc<QpFaults>,
     memory: Vec<u8>,
@@ -45,7 +43,6 @@ impl Bed {
             tag: None,
             in_place: false,
             discard: false,
-            lost: Lost { shown: publish::private_device(), captured: false },
             regions,
             faults: Arc::new(QpFaults::new(7)),
             memory,
@@ -72,7 +69,6 @@ impl Bed {
             regions: &self.regions,
             cached: &mut Cached::default(),
             discard: self.discard,
-            lost: &self.lost,
             in_place: self.in_place,
         })
     }
@@ -348,33 +344,4 @@ fn packets_to_a_process_that_is_gone_are_taken_and_discarded() {
     let wrong = [Sge { lkey: bed.sge.lkey ^ 1, ..bed.sge }];
     let refused = bed.push(Payload::Gather { sges: &wrong, offset: 0, len: IN_PLACE });
     assert_eq!(refused, Err(Refused::Denied(Denied::Protection)), "access is checked nevertheless");
-}
-
-#[test]
-fn a_packet_that_the_adapter_loses_is_counted_and_appears_in_a_capture_only() {
-    for (captured, discard, shown) in [(false, false, false), (true, false, true), (true, true, false)] {
-        let mut bed = Bed { discard, ..Bed::new() };
-        bed.lost.captured = captured;
-        let (sges, zeros) = ([bed.sge], [Sge { lkey: bed.sge.lkey ^ 1, ..bed.sge }]);
-        for sges in [&sges, &zeros] {
-            bed.with(|staging| staging.lose(&packet(Payload::Gather { sges, offset: 0, len: 100 })));
-        }
-        assert_eq!(bed.lost.shown.traffic.packets_lost.get(), 2);
-        assert_eq!(bed.outbox.groups.len(), if shown { 2 } else { 0 }, "{captured} {discard}");
-        if shown {
-            bed.gather(100).unwrap();
-            let fates: Vec<Fate> = bed.outbox.groups.iter().map(|group| group.fate).collect();
-            assert_eq!(fates, [Fate::LOST | Fate::DAMMED, Fate::LOST | Fate::DAMMED, Fate::empty()]);
-            let datagrams = bed.datagrams();
-            assert_eq!(datagrams[0][0][12..112], bed.memory[..100]);
-            assert_eq!(datagrams[1][0][12..112], [0; 100], "its memory may be absent");
-            assert!(datagrams.iter().all(|group| bed.verdict(0, &group[0]) == Verdict::Good));
-        }
-    }
-    // Without room, it is counted only.
-    let mut bed = Bed { outbox: Outbox::new(OVERHEAD + 99, 32), ..Bed::new() };
-    bed.lost.captured = true;
-    let sges = [bed.sge];
-    bed.with(|staging| staging.lose(&packet(Payload::Gather { sges: &sges, offset: 0, len: 100 })));
-    assert_eq!((bed.lost.shown.traffic.packets_lost.get(), bed.outbox.len), (1, 0));
 }

@@ -11,7 +11,7 @@ use super::jobs::{Job, Stage, State, Woken, take_waiters};
 use crate::paging::invalidate;
 use crate::paging::populate::PopulateError;
 use crate::paging::region::Populator;
-use weir_transport::Side;
+use weir_transport::{FaultEvents, Side};
 
 impl Resolver {
     /// Enters the jobs that are due at `now` (nanoseconds) and calls `each` with each side of a QP that can continue.
@@ -46,17 +46,9 @@ impl Resolver {
         }
     }
 
-    /// Takes the QPs with new faults of their requesters, where the profile has packet flood.
-    pub fn take_faulting_requesters(&self, each: impl FnMut(u32)) {
-        let mut faulting_requesters = std::mem::take(&mut self.lock().late.faulting_requesters);
-        faulting_requesters.drain(..).for_each(each);
-        let mut state = self.lock();
-        // The list is still empty, because only the holder of the engine raises faults, and it is the caller. But it
-        // may have been replaced by a larger list meanwhile (`reserve`): that is kept.
-        if state.late.faulting_requesters.capacity() < faulting_requesters.capacity() {
-            std::mem::swap(&mut state.late.faulting_requesters, &mut faulting_requesters);
-        }
-        drop(state);
+    /// Calls `work` with the adapter's page-fault events.
+    pub fn events<R>(&self, work: impl FnOnce(&mut FaultEvents) -> R) -> R {
+        work(&mut self.lock().late.events)
     }
 
     /// Records that the pages up to `end` are populated, or why they are not.

@@ -58,11 +58,12 @@ pub struct Waiter {
 }
 
 impl State {
-    /// Appends a job; returns its number.
-    pub fn push(&mut self, region: Arc<OnDemand>, pages: Range<u64>, write: bool, prefetch: bool) -> u64 {
+    /// Appends a job; returns its number. `origin`: the QP and the side that raise the fault; `None`: a prefetch.
+    pub fn push(&mut self, region: Arc<OnDemand>, pages: Range<u64>, write: bool, origin: Option<(u32, Side)>) -> u64 {
         self.last += 1;
         let number = self.last;
-        let deferral = if prefetch { Deferral::default() } else { self.late.begin() };
+        let prefetch = origin.is_none();
+        let deferral = origin.map_or_else(Deferral::default, |(num, side)| self.late.begin(num, side));
         let stage = Stage::Waiting;
         self.jobs.push(Job { number, region, pages, write, prefetch, stage, cancelled: false, deferral });
         number

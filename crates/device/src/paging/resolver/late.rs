@@ -1,18 +1,15 @@
 //! How long the faults of an adapter take, and how far a deferred job is.
 
 use crate::os::clock;
-use weir_transport::{Chance, Delay, Instant, PageFaults, Profile, Side};
+use weir_transport::{Chance, Delay, FaultEvents, PageFaults, Profile, Side};
 
 /// State of the deferral of faults.
 pub(super) struct Late {
     resolve: Delay,
     serial: bool,
-    /// When the last fault so far becomes due (nanoseconds). Used if the profile resolves faults one after another.
-    busy: u64,
+    /// Page-fault events, which are served one after the other.
+    pub events: FaultEvents,
     chance: Chance,
-    floods: bool,
-    /// QPs with faults of their requesters, where the profile has packet flood.
-    pub faulting_requesters: Vec<u32>,
 }
 
 /// Progress of a job with deferred pages.
@@ -32,32 +29,20 @@ impl Late {
     /// Times of faults as in a profile, drawn from its seed.
     pub fn new(profile: &Profile) -> Late {
         let PageFaults { resolve, serial, .. } = profile.page_faults;
-        Late {
-            resolve,
-            serial,
-            busy: 0,
-            chance: Chance::seeded(profile.seed),
-            floods: profile.flood.is_some(),
-            faulting_requesters: Vec::new(),
-        }
+        let events = FaultEvents::new(profile.flood);
+        let serial = serial || events.resume_requesters();
+        Late { resolve, serial, events, chance: Chance::seeded(profile.seed) }
     }
 
-    /// Draws the time of a fault that is raised now.
-    pub fn begin(&mut self) -> Deferral {
+    /// Draws the time of a fault that a side of a QP raises now.
+    pub fn begin(&mut self, num: u32, side: Side) -> Deferral {
         if self.resolve.high.is_zero() {
             return Deferral::default();
         }
-        let share = self.chance.share();
+        let time = self.resolve.at(self.chance.share());
         let now = clock::now();
-        let begin = if self.serial { now.max(Instant(self.busy)) } else { now };
-        self.busy = (begin + self.resolve.at(share)).0;
-        Deferral { due: self.busy, ..Deferral::default() }
-    }
-
-    /// Records that a side of a QP has met a fault.
-    pub fn note_fault(&mut self, num: u32, side: Side) {
-        if self.floods && side == Side::Requester && self.faulting_requesters.last() != Some(&num) {
-            self.faulting_requesters.push(num);
-        }
+        let requester = (side == Side::Requester).then_some(num);
+        let due = if self.serial { self.events.fault(now, time, requester) } else { now + time };
+        Deferral { due: due.0, ..Deferral::default() }
     }
 }
