@@ -70,7 +70,6 @@ impl Reader<'_> {
             on_demand: self.boolean("adapter.on_demand")?,
             repeated_read: self.delay("adapter.repeated_read_us")?,
             late_reads: self.boolean("adapter.late_reads")?,
-            repeated_request: self.number("adapter.repeated_request_us", 0.0, LONGEST).map(micros)?,
             ack_timeout: AckTimeout {
                 least_exponent: self.integer("ack_timeout.least_exponent", 0, 31)? as u8,
                 floor: self.number("ack_timeout.floor_ms", 0.0, 100_000.0).map(millis)?,

@@ -20,9 +20,6 @@ pub struct Profile {
     /// The data of a READ is that of the moment at which its response leaves: requests after it may be executed before
     /// (IBTA 10.8.3.3). Otherwise it is read out before they are executed.
     pub late_reads: bool,
-    /// Time that the adapter's port is busy with each request that it sends again. The simulator applies it; a live adapter
-    /// takes its own time.
-    pub repeated_request: Duration,
     /// The packet damming flaw.
     pub damming: bool,
     /// The packet flood flaw.
@@ -155,7 +152,6 @@ impl Profile {
             },
             repeated_read: Delay::exactly(Duration::ZERO),
             late_reads: false,
-            repeated_request: Duration::ZERO,
             damming: false,
             flood: None,
         }

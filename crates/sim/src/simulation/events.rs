@@ -10,7 +10,6 @@ use crate::packet::{PacketKey, Packets, SimPacket};
 use crate::qp::SimQp;
 use crate::queue::{Event, Queue};
 use std::collections::VecDeque;
-use std::time::Duration;
 use weir_capture::Direction;
 use weir_transport::{Chance, Instant, Side};
 
@@ -286,11 +285,9 @@ impl Outside<'_> {
             lost = lost.or_else(|| loses(&pipe.link, packet, chance));
             let (free, at) = pipe.occupy(*now, packet.bytes);
             arrival = Some((index, at));
-            // A lost packet occupies the link, too. A request that is sent again takes the adapter longer.
-            let repeated = packet.repeated && !response;
-            let extra = if repeated { host.profile.repeated_request } else { Duration::ZERO };
+            // A lost packet occupies the link, too.
             host.sending = true;
-            queue.put(free.max(*now + extra), Event::PortFree(id));
+            queue.put(free, Event::PortFree(id));
         }
         if let Some(loss) = lost {
             host.counts.lose(loss);
