@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
 use weir_lab::bench::Bench;
 use weir_lab::experiment::{Done, Experiment};
 use weir_lab::experiments::{self, ALL};
@@ -53,7 +54,10 @@ struct RunArgs {
     /// Runs of each setting [default: the experiment's own, mostly 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     trials: Option<u32>,
-    /// Seed of all random choices; simulations with the same seed give the same results
+    /// Seeds with which each experiment is repeated to judge its claims; live, of the simulation beside it
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    seeds: u32,
+    /// First seed of all random choices; simulations with the same seed give the same results
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
     /// Folder for data, figures and claims
@@ -111,10 +115,12 @@ fn run_all(args: &RunArgs) -> Result<ExitCode> {
         eprintln!("weir lab: skipping {}: it compares fixed adapters, so --profile does not apply", experiment.id);
     }
     ensure!(!wanted.is_empty(), "all chosen experiments were skipped; omit --live or --profile");
-    let make = maker(args)?;
     let mut all = vec![];
     for experiment in wanted {
-        let done = run_one(args, experiment, &*make)?;
+        let mut done = run_one(args, args.live, experiment)?;
+        if args.live {
+            done.simulated = run_one(args, false, experiment)?.report.claims;
+        }
         output::write(&args.out, &done).with_context(|| format!("--out {}", args.out.display()))?;
         if !args.json {
             println!("{}", output::table(&done));
@@ -141,8 +147,8 @@ fn run_all(args: &RunArgs) -> Result<ExitCode> {
 }
 
 /// Makes the runner of the micro-benchmark: live or simulated.
-fn maker(args: &RunArgs) -> Result<Box<Maker>> {
-    match args.live {
+fn maker(live: bool) -> Result<Box<Maker>> {
+    match live {
         true => {
             let live = micro::live()?;
             Ok(Box::new(move || Ok(Box::new(live.clone()))))
@@ -153,18 +159,21 @@ fn maker(args: &RunArgs) -> Result<Box<Maker>> {
 
 type Maker = dyn Fn() -> Result<Box<dyn Runner>> + Sync;
 
-fn run_one(args: &RunArgs, experiment: &'static Experiment, make: &Maker) -> Result<Done> {
+fn run_one(args: &RunArgs, live: bool, experiment: &'static Experiment) -> Result<Done> {
+    let make = maker(live)?;
     let style = ProgressStyle::with_template("{prefix:14} {bar:32} {pos}/{len} runs, {elapsed}")?;
     // Hidden where standard error is no terminal.
     let bar = ProgressBar::new(0).with_style(style).with_prefix(experiment.id);
     let bench = Bench {
-        runner: make,
+        runner: &*make,
         // Live runs need the machine for themselves.
-        threads: if args.live { 1 } else { std::thread::available_parallelism().map_or(1, usize::from) },
+        threads: if live { 1 } else { std::thread::available_parallelism().map_or(1, usize::from) },
         profile: args.profile.as_deref(),
         trials: args.trials,
         seed: args.seed,
-        live: args.live,
+        seeds: if live { 1 } else { args.seeds },
+        round: AtomicU32::new(0),
+        live,
         progress: &|planned, done| {
             bar.inc_length(planned as u64);
             bar.inc(done as u64);
@@ -195,8 +204,10 @@ mod tests {
     fn a_run_writes_all_files_to_its_folder() {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("out");
-        let line =
-            format!("lab run odp-read damming-trace --sim --trials 1 --html --markdown --json --out {}", out.display());
+        let line = format!(
+            "lab run odp-read damming-trace --sim --trials 1 --seeds 2 --html --markdown --json --out {}",
+            out.display()
+        );
         assert_eq!(run(parse(&line).unwrap()).unwrap(), ExitCode::SUCCESS);
         for name in
             ["claims.json", "index.html", "README.md", "odp-read.csv", "odp-read-ladder.svg", "damming-trace.json"]

@@ -5,7 +5,7 @@ use crate::micro::{Micro, Outcome, Runner, Wakeup};
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// How runs are made, and how many.
 pub struct Bench<'a> {
@@ -18,6 +18,10 @@ pub struct Bench<'a> {
     pub trials: Option<u32>,
     /// Base of the seeds of all runs.
     pub seed: u64,
+    /// How often an experiment is repeated with other seeds, to judge its claims.
+    pub seeds: u32,
+    /// The current repetition, from 0.
+    pub round: AtomicU32,
     /// Real processes in real time: experiments leave out settings that take long.
     pub live: bool,
     /// Called with the number of newly planned runs and of newly finished runs.
@@ -157,9 +161,10 @@ impl Bench<'_> {
         Some(Wakeup { median, most: all.iter().map(|wakeup| wakeup.most).max()? })
     }
 
-    /// The seed of a run, which depends on its index but not on its thread (SplitMix64).
+    /// The seed of a run, which depends on its index and on the repetition but not on its thread (SplitMix64).
     fn seed_of(&self, at: usize) -> u64 {
-        let mut z = self.seed.wrapping_add((at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let round = u64::from(self.round.load(Ordering::Relaxed)) << 32;
+        let mut z = self.seed.wrapping_add((round + at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
@@ -210,6 +215,8 @@ mod tests {
             profile: None,
             trials: None,
             seed,
+            seeds: 1,
+            round: AtomicU32::new(0),
             live: false,
             progress: &|_, _| {},
             seen: Mutex::default(),

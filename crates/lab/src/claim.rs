@@ -1,6 +1,10 @@
 //! Claims: what a paper says, what was measured here, and whether both agree.
 
+use crate::bench::{median, range};
 use serde::Serialize;
+
+/// A claim holds if it holds at this share of the seeds at least.
+pub const ENOUGH: f64 = 0.9;
 
 /// A statement of a paper, and its measurement.
 #[derive(Clone, Debug)]
@@ -9,8 +13,10 @@ pub struct Claim {
     pub name: String,
     /// In the paper's words or figures.
     pub paper: Paper,
-    /// The value measured with Weir, in `unit`; NaN if it was not measured.
+    /// The value measured with Weir, in `unit`; NaN if it was not measured. With several seeds, the median.
     pub weir: f64,
+    /// The values of all seeds, if there are several.
+    pub values: Vec<f64>,
     /// Unit of both values and of the bounds.
     pub unit: &'static str,
     /// Bounds within which `weir` agrees with the paper.
@@ -19,6 +25,8 @@ pub struct Claim {
     pub kind: Kind,
     /// Where the paper says it; empty: where the experiment's `source` says.
     pub source: &'static str,
+    /// Another observation of the papers that contradicts this one; empty: none is known.
+    pub conflict: &'static str,
     /// If the claim fails: what the model lacks.
     pub lacks: &'static str,
 }
@@ -58,6 +66,12 @@ pub struct Shown<'a> {
     tolerance: String,
     kind: Kind,
     holds: bool,
+    /// The number of seeds at which it holds, and of all seeds.
+    seeds: (usize, usize),
+    /// The lowest and the highest value of all seeds.
+    spread: (Option<f64>, Option<f64>),
+    #[serde(skip_serializing_if = "str::is_empty")]
+    conflict: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     lacks: Option<&'a str>,
 }
@@ -91,7 +105,7 @@ impl Claim {
         unit: &'static str,
     ) -> Claim {
         let (name, paper) = (name.into(), Paper::Words(paper.into()));
-        Claim { name, paper, weir, unit, low, high, kind, source: "", lacks: "" }
+        Claim { name, paper, weir, values: vec![], unit, low, high, kind, source: "", conflict: "", lacks: "" }
     }
 
     /// The paper says it in words, which mean at least `low`.
@@ -123,14 +137,63 @@ impl Claim {
         Claim { source, ..self }
     }
 
+    /// Adds which other observation of the papers contradicts this one.
+    pub fn conflicts(self, conflict: &'static str) -> Claim {
+        Claim { conflict, ..self }
+    }
+
     /// Adds what the model lacks if the claim fails.
     pub fn lacks(self, lacks: &'static str) -> Claim {
         Claim { lacks, ..self }
     }
 
-    /// Whether the claim holds. It does not if it was not measured, or if an operation did not complete (infinity).
+    /// The same claims of further seeds: each claim has the values of all seeds, and their median.
+    pub fn over_seeds(claims: Vec<Claim>, others: &[Vec<Claim>]) -> Vec<Claim> {
+        let merge = |claim: Claim| {
+            let same = |all: &Vec<Claim>| all.iter().find(|c| c.name == claim.name).map_or(f64::NAN, |c| c.weir);
+            let values: Vec<f64> = std::iter::once(claim.weir).chain(others.iter().map(same)).collect();
+            Claim { weir: median(&values), values, ..claim }
+        };
+        if others.is_empty() { claims } else { claims.into_iter().map(merge).collect() }
+    }
+
+    /// Whether the claim holds, at [`ENOUGH`] of the seeds. It does not where it was not measured, or where an operation
+    /// did not complete (infinity).
     pub fn holds(&self) -> bool {
-        self.weir.is_finite() && self.weir >= self.low && self.weir <= self.high
+        let (holding, seeds) = self.seeds();
+        holding as f64 >= ENOUGH * seeds as f64
+    }
+
+    /// The number of seeds at which the claim holds, and of all seeds.
+    pub fn seeds(&self) -> (usize, usize) {
+        let within = |value: &&f64| value.is_finite() && **value >= self.low && **value <= self.high;
+        let all = self.all();
+        (all.iter().filter(within).count(), all.len())
+    }
+
+    /// The lowest and the highest value of all seeds.
+    pub fn spread(&self) -> (f64, f64) {
+        range(self.all())
+    }
+
+    fn all(&self) -> &[f64] {
+        if self.values.is_empty() { std::slice::from_ref(&self.weir) } else { &self.values }
+    }
+
+    /// "18 of 20".
+    pub fn seeds_text(&self) -> String {
+        let (holding, seeds) = self.seeds();
+        format!("{holding} of {seeds}")
+    }
+
+    /// The spread over several seeds, "1.20 – 1.45"; empty with one seed.
+    pub fn spread_text(&self) -> String {
+        let (low, high) = self.spread();
+        match (self.values.len(), low.is_finite() && high.is_finite()) {
+            (0, _) => String::new(),
+            (_, true) => format!("{} – {}", figure(low), figure(high)),
+            (_, false) => "not always measured".to_owned(),
+        }
     }
 
     /// The bounds as text.
@@ -174,6 +237,9 @@ impl Claim {
             tolerance: self.tolerance(),
             kind: self.kind,
             holds: self.holds(),
+            seeds: self.seeds(),
+            spread: (finite(self.spread().0), finite(self.spread().1)),
+            conflict: self.conflict,
             lacks: self.missing_mechanism(),
         }
     }
@@ -234,6 +300,28 @@ mod tests {
             assert_eq!(claim.weir_text(), "not measured");
             assert_eq!(serde_json::to_value(claim.shown()).unwrap()["weir"], serde_json::Value::Null);
         }
+    }
+
+    #[test]
+    fn a_claim_holds_at_most_of_its_seeds() {
+        let one = |value| vec![Claim::at_most(Predicted, "a", "", 1.0, value, "ms")];
+        let over = |values: &[f64]| {
+            let others: Vec<_> = values[1..].iter().map(|value| one(*value)).collect();
+            Claim::over_seeds(one(values[0]), &others).remove(0)
+        };
+        let mut values = [0.5; 20];
+        (values[0], values[7], values[8]) = (9.0, 3.0, 0.1);
+        let claim = over(&values);
+        assert!(claim.holds(), "18 of 20");
+        assert_eq!((claim.weir, claim.seeds(), claim.spread()), (0.5, (18, 20), (0.1, 9.0)));
+        assert_eq!((claim.seeds_text().as_str(), claim.spread_text().as_str()), ("18 of 20", "0.100 – 9"));
+        values[1] = f64::NAN;
+        let claim = over(&values);
+        assert!(!claim.holds() && claim.seeds() == (17, 20));
+        let alone = one(0.5).remove(0);
+        assert_eq!((alone.seeds(), alone.spread_text()), ((1, 1), String::new()));
+        let json = serde_json::to_value(claim.shown()).unwrap();
+        assert_eq!(json["seeds"], serde_json::json!([17, 20]));
     }
 
     #[test]

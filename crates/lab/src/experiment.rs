@@ -6,6 +6,7 @@ use crate::data::Data;
 use crate::figure::{Bars, Drawing, Ladder, Panel, sheet};
 use crate::micro::Wakeup;
 use anyhow::Result;
+use serde::Serialize;
 use std::time::Duration;
 
 /// A published experiment that Weir can repeat.
@@ -29,6 +30,8 @@ pub struct Experiment {
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     pub claims: Vec<Claim>,
+    /// Observations that the model takes as they are, so that they cannot fail: they are no claims.
+    pub inputs: Vec<Input>,
     pub panels: Vec<Panel>,
     pub bars: Vec<Bars>,
     pub ladders: Vec<Ladder>,
@@ -38,12 +41,27 @@ pub struct Report {
     pub more: Vec<(&'static str, Data)>,
 }
 
+/// An observation that the model takes as it is.
+#[derive(Clone, Debug, Serialize)]
+pub struct Input {
+    pub name: &'static str,
+    /// In the paper's words or figures.
+    pub paper: &'static str,
+    /// The profile's value, or where it enters.
+    pub profile: &'static str,
+    pub source: &'static str,
+}
+
 /// A report, and how its runs were made.
 pub struct Done {
     pub experiment: &'static Experiment,
     pub report: Report,
     /// Base of the seeds of all runs.
     pub seed: u64,
+    /// Number of seeds over which the claims were judged.
+    pub seeds: u32,
+    /// The claims of a simulation of the same experiment, beside a live run.
+    pub simulated: Vec<Claim>,
     /// The profiles of all runs.
     pub profiles: Vec<String>,
     /// Numbers of trials per setting; several numbers if settings differ in it.

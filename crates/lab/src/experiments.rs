@@ -19,8 +19,10 @@ mod timeout;
 mod workarounds;
 
 use crate::bench::Bench;
+use crate::claim::Claim;
 use crate::experiment::{Done, Experiment};
 use anyhow::{Context, Result, bail, ensure};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// All experiments.
@@ -51,18 +53,28 @@ pub fn select(ids: &[String]) -> Result<Vec<&'static Experiment>> {
     Ok(ALL.iter().filter(wanted).copied().collect())
 }
 
-/// Runs an experiment.
+/// Runs an experiment, with each of its seeds. Figures and data are those of the first seed.
 pub fn run(experiment: &'static Experiment, bench: &Bench<'_>) -> Result<Done> {
     if let Some(profile) = bench.profile {
         let id = experiment.id;
         ensure!(!experiment.fixed_adapters, "{id} compares fixed adapters: it cannot be run on {profile}");
     }
     let began = Instant::now();
-    let report = (experiment.run)(bench).with_context(|| experiment.id.to_owned())?;
+    let one = || (experiment.run)(bench).with_context(|| experiment.id.to_owned());
+    bench.round.store(0, Ordering::Relaxed);
+    let mut report = one()?;
+    let mut others = vec![];
+    for round in 1..bench.seeds {
+        bench.round.store(round, Ordering::Relaxed);
+        others.push(one()?.claims);
+    }
+    report.claims = Claim::over_seeds(std::mem::take(&mut report.claims), &others);
     Ok(Done {
         experiment,
         report,
         seed: bench.seed,
+        seeds: bench.seeds.max(1),
+        simulated: vec![],
         profiles: bench.profiles(),
         trials: bench.counts(),
         live: bench.live,

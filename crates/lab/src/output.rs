@@ -8,8 +8,8 @@ pub use files::{index, write};
 pub use page::page;
 pub use table::table;
 
-use crate::claim::Shown;
-use crate::experiment::Done;
+use crate::claim::{Claim, Kind, Shown};
+use crate::experiment::{Done, Input};
 use crate::micro::Wakeup;
 use serde::Serialize;
 
@@ -21,6 +21,8 @@ struct ExperimentJson<'a> {
     runner: &'a str,
     profiles: &'a [String],
     seed: u64,
+    /// Number of seeds over which the claims were judged.
+    seeds: u32,
     /// Numbers of trials per setting; several numbers if settings differ in it.
     trials: &'a [u32],
     seconds: f64,
@@ -28,6 +30,11 @@ struct ExperimentJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     wakeup: Option<Wakeup>,
     claims: Vec<Shown<'a>>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    inputs: &'a [Input],
+    /// The claims of a simulation, beside a live run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    simulated: Vec<Shown<'a>>,
 }
 
 /// All experiments as JSON: `[{"id": …, "claims": [{"name": …, "paper": …, "weir": …, …}]}]`.
@@ -39,10 +46,13 @@ pub fn json(all: &[Done]) -> serde_json::Result<String> {
             runner: done.runner(),
             profiles: &done.profiles,
             seed: done.seed,
+            seeds: done.seeds,
             trials: &done.trials,
             seconds: (done.took.as_secs_f64() * 1e3).round() / 1e3,
             wakeup: done.wakeup,
             claims: done.report.claims.iter().map(|claim| claim.shown()).collect(),
+            inputs: &done.report.inputs,
+            simulated: done.simulated.iter().map(|claim| claim.shown()).collect(),
         })
     };
     serde_json::to_string_pretty(&all.iter().map(to_json).collect::<Result<Vec<_>, _>>()?)
@@ -54,17 +64,36 @@ impl Done {
         if self.live { "live" } else { "sim" }
     }
 
-    /// "1 trial", "3 or 10 trials".
+    /// "seed 1, 1 trial", "20 seeds from 1, 3 or 10 trials of each".
     fn trials_text(&self) -> String {
         let counts: Vec<String> = self.trials.iter().map(u32::to_string).collect();
-        format!("{} trial{}", counts.join(" or "), if self.trials == [1] { "" } else { "s" })
+        let trials = format!("{} trial{}", counts.join(" or "), if self.trials == [1] { "" } else { "s" });
+        match self.seeds {
+            1 => format!("seed {}, {trials}", self.seed),
+            seeds => format!("{seeds} seeds from {}, {trials} of each", self.seed),
+        }
     }
+
+    /// What a simulation found for a claim of a live run.
+    fn simulated(&self, claim: &Claim) -> Option<&Claim> {
+        self.simulated.iter().find(|simulated| simulated.name == claim.name)
+    }
+}
+
+/// How many claims of each kind hold: "3 of 4 calibrated, 1 of 2 shaped, 5 of 6 predicted".
+fn counts<'a>(claims: impl Iterator<Item = &'a Claim> + Clone) -> String {
+    let count = |kind: Kind| {
+        let of_kind = claims.clone().filter(move |claim| claim.kind == kind);
+        let all = of_kind.clone().count();
+        (all > 0).then(|| format!("{} of {all} {}", of_kind.filter(|claim| claim.holds()).count(), kind.word()))
+    };
+    let kinds = [Kind::Calibrated, Kind::Shaped, Kind::Predicted];
+    kinds.into_iter().filter_map(count).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::claim::{Claim, Kind};
     use crate::data::Data;
     use crate::experiment::Report;
     use crate::figure::{Axis, Ladder, Panel, Series};
@@ -83,6 +112,8 @@ mod tests {
             experiment: crate::experiments::ALL[0],
             report,
             seed: 7,
+            seeds: 1,
+            simulated: vec![],
             profiles: vec!["connectx4".into()],
             trials: vec![3, 10],
             live: false,
@@ -109,8 +140,8 @@ mod tests {
     #[test]
     fn the_table_shows_which_claims_hold_and_why_others_fail() {
         let text = table(&done());
-        assert!(text.contains("3 or 10 trials, seed 7"), "{text}");
-        assert!(table(&Done { trials: vec![1], ..done() }).contains(" 1 trial, "));
+        assert!(text.contains("seed 7, 3 or 10 trials"), "{text}");
+        assert!(table(&Done { trials: vec![1], ..done() }).contains("seed 7, 1 trial, "));
         assert!(text.contains("1 of 2 claims hold") && text.contains("FAILS"), "{text}");
         assert!(text.contains("not measured") && text.contains("it lacks <this>"), "{text}");
     }
@@ -119,7 +150,7 @@ mod tests {
     fn the_page_loads_nothing_and_closes_its_tags() {
         let html = page(&[done()]);
         assert!(html.contains("a &lt; b | c") && html.contains("it lacks &lt;this&gt;"));
-        assert!(html.contains("<b>0 of 1 predictions hold</b>, and 1 of 1 calibrations"), "{html}");
+        assert!(html.contains("<b>1 of 1 calibrated, 0 of 1 predicted</b> claims hold"), "{html}");
         for tag in ["table", "section", "svg", "figure", "div", "style", "html"] {
             assert_eq!(html.matches(&format!("<{tag}")).count(), html.matches(&format!("</{tag}>")).count(), "{tag}");
         }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
 use weir_lab::bench::Bench;
 use weir_lab::claim::Kind;
 use weir_lab::experiment::{Done, Experiment};
@@ -20,6 +21,8 @@ fn run_of(experiment: &'static Experiment, threads: usize, seed: u64, profile: O
         profile,
         trials: Some(trials),
         seed,
+        seeds: 1,
+        round: AtomicU32::new(0),
         live: false,
         progress: &|_, _| {},
         seen: Mutex::default(),
@@ -101,6 +104,8 @@ fn claims_about_certain_adapters_do_not_apply_to_others() {
         profile: Some("connectx5"),
         trials: Some(1),
         seed: 1,
+        seeds: 1,
+        round: AtomicU32::new(0),
         live: false,
         progress: &|_, _| {},
         seen: Mutex::default(),

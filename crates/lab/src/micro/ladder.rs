@@ -116,6 +116,9 @@ struct Qp {
     /// Operation of the last new request.
     operation: Option<u32>,
     last_nak: u64,
+    last_rnr_nak: u64,
+    /// The last sequence NAK: its PSN and its time.
+    missing: (u32, u64),
     /// The last request: its PSN, its time, and whether it was a retransmission.
     previous: Option<(u32, u64, bool)>,
 }
@@ -126,6 +129,8 @@ struct Sent {
     at: u64,
     /// Time of the last response to it.
     answered: u64,
+    /// The place of its last transmission among the steps.
+    step: usize,
 }
 
 impl Reading<'_> {
@@ -168,7 +173,7 @@ impl Reading<'_> {
         qp.operation = operation;
         qp.next = psn + psns;
         qp.previous = Some((psn, at, false));
-        qp.sent.insert(psn, Sent { psns, operation, at, answered: 0 });
+        qp.sent.insert(psn, Sent { psns, operation, at, answered: 0, step: self.traffic.steps.len() });
         operation
     }
 
@@ -176,11 +181,19 @@ impl Reading<'_> {
         let qp = &mut self.qps[at_qp];
         self.traffic.packets.repeated += 1;
         let burst = qp.previous.is_some_and(|(before, when, again)| again && before < psn && at - when < BURST);
-        let last_nak = qp.last_nak;
+        let (last_nak, last_rnr_nak, missing) = (qp.last_nak, qp.last_rnr_nak, qp.missing);
         qp.previous = Some((psn, at, true));
         let sent = qp.covering(psn)?;
+        // It arrived, if there was no loss on the wire, but nothing answered it: packet damming. A sequence NAK tells that
+        // it is missing, and not the requests after it.
+        let asked = if missing.1 > sent.at { missing.0 == psn } else { true };
+        if asked && last_rnr_nak <= sent.at && sent.answered <= sent.at && !self.context.micro.wrong_peer {
+            let known =
+                self.traffic.steps.get_mut(sent.step).is_some_and(|step| std::mem::replace(&mut step.lost, true));
+            self.traffic.packets.lost += u64::from(!known);
+        }
         self.traffic.timeouts += u64::from(!burst && last_nak <= sent.at && sent.answered <= sent.at);
-        sent.at = at;
+        (sent.at, sent.step) = (at, self.traffic.steps.len());
         sent.operation
     }
 
@@ -189,11 +202,13 @@ impl Reading<'_> {
         match syndrome(headers) {
             Some(Syndrome::RnrNak(_)) => {
                 self.traffic.packets.rnr_naks += 1;
-                qp.last_nak = at;
+                (qp.last_nak, qp.last_rnr_nak) = (at, at);
             }
             Some(Syndrome::Nak(NakCode::PsnSequence)) => {
                 self.traffic.packets.sequence_naks += 1;
-                qp.last_nak = at;
+                (qp.last_nak, qp.missing) = (at, (headers.bth.psn.get(), at));
+                // It answers nothing.
+                return qp.covering(headers.bth.psn.get())?.operation;
             }
             _ => {}
         }

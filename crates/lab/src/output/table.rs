@@ -9,47 +9,61 @@ pub fn table(done: &Done) -> String {
     let experiment = done.experiment;
     let (holding, all) = done.report.score();
     let mut text = format!(
-        "{}: {} ({})\n{} of {} claims hold; {} of {}, {}, seed {}, {:.1} s\n",
+        "{}: {} ({})\n{} of {} claims hold ({}); {} of {}, {}, {:.1} s\n",
         experiment.id,
         experiment.title,
         experiment.source,
         holding,
         all,
+        super::counts(done.report.claims.iter()),
         done.runner(),
         done.profiles.join(", "),
         done.trials_text(),
-        done.seed,
         done.took.as_secs_f64()
     );
     if let Some(wakeup) = done.wakeup {
         let (median, most) = (wakeup.median.as_micros(), wakeup.most.as_micros());
         let _ = writeln!(text, "the machine woke {median} µs late between posts (median), {most} µs at most");
     }
-    let head = ["claim", "paper", "Weir", "unit", "same if", "", ""].map(str::to_owned);
-    let rows: Vec<[String; 7]> = done.report.claims.iter().map(row).collect();
+    let beside = if done.simulated.is_empty() { "spread" } else { "simulated" };
+    let head = ["claim", "paper", "Weir", beside, "unit", "same if", "", "seeds", ""].map(str::to_owned);
+    let rows: Vec<[String; 9]> = done.report.claims.iter().map(|claim| row(done, claim)).collect();
     let width = |at: usize| rows.iter().chain([&head]).map(|row| row[at].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
     for (at, row) in [&head].into_iter().chain(&rows).enumerate() {
         let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
-            if (1..=2).contains(&column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+            if (1..=3).contains(&column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
         });
         let _ = writeln!(text, "  {}", cells.collect::<Vec<_>>().join("  ").trim_end());
+        if let Some(claim) = at.checked_sub(1).map(|at| &done.report.claims[at]).filter(|c| !c.conflict.is_empty()) {
+            let _ = writeln!(text, "      against: {}", claim.conflict);
+        }
         if let Some(mechanism) = at.checked_sub(1).and_then(|at| done.report.claims[at].missing_mechanism()) {
             let _ = writeln!(text, "      {mechanism}");
         }
     }
+    for input in &done.report.inputs {
+        let _ = writeln!(text, "  input: {}: {} ({}); {}", input.name, input.paper, input.source, input.profile);
+    }
     text
 }
 
-fn row(claim: &Claim) -> [String; 7] {
+/// A simulated value beside a live one: "4.57, 20 of 20".
+fn simulated(claim: &Claim) -> String {
+    format!("{}, {}", claim.weir_text(), claim.seeds_text())
+}
+
+fn row(done: &Done, claim: &Claim) -> [String; 9] {
     let verdict = if claim.holds() { "holds" } else { "FAILS" };
     [
         claim.name.clone(),
         claim.paper_text(),
         claim.weir_text(),
+        done.simulated(claim).map_or_else(|| claim.spread_text(), simulated),
         claim.unit.to_owned(),
         claim.tolerance(),
         claim.kind.word().to_owned(),
+        claim.seeds_text(),
         verdict.to_owned(),
     ]
 }
