@@ -174,6 +174,7 @@ fn run_one(args: &RunArgs, live: bool, experiment: &'static Experiment) -> Resul
         seeds: if live { 1 } else { args.seeds },
         round: AtomicU32::new(0),
         live,
+        shrink: if live { 8 } else { 1 },
         progress: &|planned, done| {
             bar.inc_length(planned as u64);
             bar.inc(done as u64);

@@ -24,6 +24,8 @@ pub struct Bench<'a> {
     pub round: AtomicU32,
     /// Real processes in real time: experiments leave out settings that take long.
     pub live: bool,
+    /// The runs with many QPs have this share of the papers' 8192 operations: 1 of all, 8 of an eighth (live, and in tests).
+    pub shrink: u32,
     /// Called with the number of newly planned runs and of newly finished runs.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
     /// Filled by the runs.
@@ -218,6 +220,7 @@ mod tests {
             seeds: 1,
             round: AtomicU32::new(0),
             live: false,
+            shrink: 1,
             progress: &|_, _| {},
             seen: Mutex::default(),
         };

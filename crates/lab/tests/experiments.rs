@@ -24,6 +24,7 @@ fn run_of(experiment: &'static Experiment, threads: usize, seed: u64, profile: O
         seeds: 1,
         round: AtomicU32::new(0),
         live: false,
+        shrink: 8,
         progress: &|_, _| {},
         seen: Mutex::default(),
     };
@@ -69,11 +70,12 @@ fn calibrated_claims_hold() {
 }
 
 #[test]
-fn predicted_claims_about_damming_hold() {
+fn claims_about_damming_hold() {
     for id in ["damming", "damming-trace", "damming-range", "damming-n", "damming-else", "workarounds"] {
         // The ends of ranges need more than two trials.
         for claim in run_of(one(id), 2, 3, None, 10).report.claims {
-            assert!(claim.holds(), "{id}: {claim:?}");
+            // Of two observations that contradict each other, one fails.
+            assert!(claim.holds() || !claim.conflict.is_empty(), "{id}: {claim:?}");
         }
     }
 }
@@ -107,6 +109,7 @@ fn claims_about_certain_adapters_do_not_apply_to_others() {
         seeds: 1,
         round: AtomicU32::new(0),
         live: false,
+        shrink: 8,
         progress: &|_, _| {},
         seen: Mutex::default(),
     };

@@ -2,7 +2,7 @@
 
 use super::common::*;
 use crate::bench::Bench;
-use crate::claim::{Claim, Kind::Predicted};
+use crate::claim::{Claim, Kind::Predicted, Kind::Shaped};
 use crate::data::Data;
 use crate::experiment::{Experiment, Report};
 use crate::figure::{Axis, Ladder, Panel, Series};
@@ -21,6 +21,10 @@ pub const EXPERIMENT: Experiment = Experiment {
     fixed_adapters: false,
     run,
 };
+
+/// Two observations of the thesis that contradict each other.
+const CONFLICT: &str = "an RNR wait of 4.98 times the delay (T fig 6.2), which is 6.4 ms here: then the third READ, after \
+                        6 ms, falls into the pending period, too";
 
 fn run(bench: &Bench<'_>) -> Result<Report> {
     let numbers = [2, 3, 4];
@@ -55,7 +59,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             Predicted,
             "range of three READs, as a share of two's",
             "narrower",
-            (0.2, 0.8),
+            (0.45, 0.55),
             narrower(1, 0),
             "",
         ),
@@ -63,7 +67,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             Predicted,
             "range of four READs, as a share of three's",
             "narrower",
-            (0.2, 0.9),
+            (0.6, 0.73),
             narrower(2, 1),
             "",
         ),
@@ -76,23 +80,25 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             "",
         ),
         Claim::at_least(
-            Predicted,
+            Shaped,
             "three READs, 3000 µs between them: runs with a NAK (sequence error)",
             "seen",
             0.9,
             share(&traces, |o| o.packets.sequence_naks > 0 || nak_time(o).is_finite()),
             "",
-        ),
+        )
+        .conflicts(CONFLICT),
         Claim::at_most(
-            Predicted,
+            Shaped,
             "three READs, 3000 µs between them: runs with a timeout",
             "it never happened",
             0.0,
             share(&traces, |o| o.timeouts > 0),
             "",
-        ),
+        )
+        .conflicts(CONFLICT),
         Claim::at_most(
-            Predicted,
+            Shaped,
             "second and third READ retransmitted, after the NAK",
             "immediately",
             0.05,

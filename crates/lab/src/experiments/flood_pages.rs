@@ -2,7 +2,7 @@
 
 use super::common::*;
 use crate::bench::Bench;
-use crate::claim::{Claim, Kind::Calibrated, Kind::Predicted};
+use crate::claim::{Claim, Kind::Calibrated, Kind::Shaped};
 use crate::data::Data;
 use crate::experiment::{Experiment, Report};
 use crate::figure::{Axis, Panel, Series};
@@ -29,16 +29,20 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     let claims = vec![
         Claim::within(Calibrated, "128 READs: completions begin at", 1.0, (0.5, 1.5), middle(one, |t| first(t)), "ms"),
         Claim::within(
-            Calibrated,
+            Shaped,
             "128 READs: the earliest of the first 30 completes at",
             6.0,
             (4.0, 7.0),
             middle(one, early),
             "ms",
+        )
+        .lacks(
+            "Which READs drop a second response is random here; the authors saw the first 30. A timer that repeats the \
+             READs of several QPs at the same moment would explain that.",
         ),
-        Claim::within(Calibrated, "128 READs: all are complete at", 6.0, (4.5, 9.0), middle(one, |t| last(t)), "ms"),
+        Claim::within(Shaped, "128 READs: all are complete at", 6.0, (4.5, 9.0), middle(one, |t| last(t)), "ms"),
         Claim::at_least(
-            Predicted,
+            Shaped,
             "512 READs: all are complete, against 128",
             "longer and unacceptable",
             5.0,
@@ -46,7 +50,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             "times",
         ),
         Claim::between(
-            Predicted,
+            Shaped,
             "512 READs: pages of which an operation is open after 10 ms",
             "more pages are involved",
             (2.0, 4.0),
