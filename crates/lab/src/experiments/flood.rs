@@ -17,7 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             costs the time of the page faults, 250–1000 µs each; with more QPs the run becomes up to 3000 times slower \
             than without ODP. With client-side ODP hundreds of times as many packets cross the wire. With server-side \
             ODP there is no flood of packets; damming and its timeouts cause the delay.",
-    live: true,
+    live: false,
     fixed_adapters: false,
     run,
 };

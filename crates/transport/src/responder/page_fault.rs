@@ -117,7 +117,8 @@ impl Responder {
 
     /// A READ that arrives while the response to an earlier READ waits for a page. Where faults are answered with RNR NAKs
     /// it is accepted, and its response waits behind that one: the READ is a duplicate when the peer has waited
-    /// (T fig 5.3: only READs that arrive after the NAK are lost). False: it cannot be accepted; then it is dropped as any
+    /// (T fig 5.3: only READs that arrive after the NAK are lost). A READ uses a PSN for each response packet
+    /// (IBTA 9.7.3.1). False: it cannot be accepted; then it is dropped as any
     /// other request.
     fn read_behind<H: Host>(&mut self, packet: &Packet<'_>, config: &Config, host: &mut H) -> bool {
         let operation = packet.headers.bth.opcode.operation().and_then(opcode_order::lookup);
