@@ -190,7 +190,7 @@ fn packets_lost_by_the_adapter_are_observed_and_counted() {
     assert!(two.notes.at(1) < micros(10_000) && two.notes.at(2) > micros(100_000));
 }
 
-/// 128 READs over 128 QPs into the same page, whose fault takes 650 µs. Returns the packet count, and the times of the
+/// 128 READs over 128 QPs into the same page; its fault takes 650 µs. Returns the packet count, and the times of the
 /// first and the last completion.
 fn into_one_page(mut profile: Profile) -> (u64, Duration, Duration) {
     profile.page_faults.resolve = Delay::exactly(micros(650));

@@ -85,7 +85,7 @@ pub enum ResponderFaults {
 /// Packet flood: page-fault events are served in turn, and requesters wait for theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flood {
-    /// Time of an event whose page is present when it is served.
+    /// Time of an event if its page is present when it is served.
     pub stale: Duration,
     /// The most events of a QP that wait.
     pub waiting: u32,

@@ -197,7 +197,7 @@ impl AdapterState {
         }
     }
 
-    /// Calls `each` with the QPs whose requesters resume now. Returns the time of the next call (nanoseconds).
+    /// Calls `each` with each QP for its requester to resume now. Returns the time of the next call (nanoseconds).
     pub fn resume_requesters(&self, now: Instant, mut each: impl FnMut(u32)) -> Option<u64> {
         self.resolver.get()?.events(|events| {
             std::iter::from_fn(|| events.poll(now)).for_each(&mut each);

@@ -7,8 +7,8 @@
 //! more QPs or pages the delay is far longer, and with few QPs there is none (T fig 5.7).
 //!
 //! Hypothesis: each dropped response queues an event for the driver, and each event is served in turn, with a resume of
-//! its own for the QP. An event whose page is absent takes the time of a page fault; an event whose page has come
-//! meanwhile takes less, because the driver still does its whole share. A QP that dropped two responses in a row takes
+//! its own for the QP. If the page is absent, the event takes the time of a page fault; if the page has come
+//! meanwhile it takes less, because the driver still does its whole share. A QP that dropped two responses in a row takes
 //! none until an event is served that it queued at the second drop or later, and each further response that it drops
 //! queues one more event, up to a limit. A packet with outgoing data waits for its own event, too.
 //!
