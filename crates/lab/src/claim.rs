@@ -1,6 +1,6 @@
 //! Claims: what a paper says, what was measured here, and whether both agree.
 
-use crate::bench::{median, range};
+use crate::statistics::{median, range};
 use serde::Serialize;
 
 /// A claim holds if it holds at this share of the seeds at least.

@@ -10,3 +10,4 @@ pub mod experiments;
 pub mod figure;
 pub mod micro;
 pub mod output;
+mod statistics;

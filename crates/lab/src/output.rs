@@ -3,12 +3,13 @@
 mod files;
 mod page;
 mod table;
+mod words;
 
 pub use files::{index, write};
 pub use page::page;
 pub use table::table;
 
-use crate::claim::{Claim, Kind, Shown};
+use crate::claim::Shown;
 use crate::experiment::{Done, Input};
 use crate::micro::Wakeup;
 use serde::Serialize;
@@ -58,42 +59,10 @@ pub fn json(all: &[Done]) -> serde_json::Result<String> {
     serde_json::to_string_pretty(&all.iter().map(to_json).collect::<Result<Vec<_>, _>>()?)
 }
 
-impl Done {
-    /// "sim" or "live".
-    pub fn runner(&self) -> &'static str {
-        if self.live { "live" } else { "sim" }
-    }
-
-    /// "seed 1, 1 trial", "20 seeds from 1, 3 or 10 trials of each".
-    fn trials_text(&self) -> String {
-        let counts: Vec<String> = self.trials.iter().map(u32::to_string).collect();
-        let trials = format!("{} trial{}", counts.join(" or "), if self.trials == [1] { "" } else { "s" });
-        match self.seeds {
-            1 => format!("seed {}, {trials}", self.seed),
-            seeds => format!("{seeds} seeds from {}, {trials} of each", self.seed),
-        }
-    }
-
-    /// What a simulation found for a claim of a live run.
-    fn simulated(&self, claim: &Claim) -> Option<&Claim> {
-        self.simulated.iter().find(|simulated| simulated.name == claim.name)
-    }
-}
-
-/// How many claims of each kind hold: "3 of 4 calibrated, 1 of 2 shaped, 5 of 6 predicted".
-fn counts<'a>(claims: impl Iterator<Item = &'a Claim> + Clone) -> String {
-    let count = |kind: Kind| {
-        let of_kind = claims.clone().filter(move |claim| claim.kind == kind);
-        let all = of_kind.clone().count();
-        (all > 0).then(|| format!("{} of {all} {}", of_kind.filter(|claim| claim.holds()).count(), kind.word()))
-    };
-    let kinds = [Kind::Calibrated, Kind::Shaped, Kind::Predicted];
-    kinds.into_iter().filter_map(count).collect::<Vec<_>>().join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claim::{Claim, Kind};
     use crate::data::Data;
     use crate::experiment::Report;
     use crate::figure::{Axis, Ladder, Panel, Series};

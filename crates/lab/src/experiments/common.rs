@@ -1,9 +1,9 @@
 //! Shared by the experiments: parameters, and lookups in an outcome.
 
-use crate::bench::{median, range};
 use crate::data::Data;
 use crate::figure::Point;
 use crate::micro::{Outcome, Sides};
+use crate::statistics::{median, range};
 use std::time::Duration;
 
 /// Without on-demand paging.

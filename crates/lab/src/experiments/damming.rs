@@ -1,12 +1,13 @@
 //! Two READs, one after the other: packet damming (T fig. 5.2, P fig. 4).
 
 use super::common::*;
-use crate::bench::{Bench, mean, range};
+use crate::bench::Bench;
 use crate::claim::{Claim, Kind::Shaped};
 use crate::data::Data;
 use crate::experiment::{Experiment, Report};
 use crate::figure::{Axis, Panel, Point, Series};
 use crate::micro::Micro;
+use crate::statistics::{mean, range};
 use anyhow::Result;
 
 pub const EXPERIMENT: Experiment = Experiment {

@@ -1,12 +1,13 @@
 //! Many READs over many QPs: packet flood (T fig. 5.7, P fig. 9).
 
 use super::common::*;
-use crate::bench::{Bench, median};
+use crate::bench::Bench;
 use crate::claim::{Claim, Kind::Predicted, Kind::Shaped};
 use crate::data::Data;
 use crate::experiment::{Experiment, Report};
 use crate::figure::{Axis, Band, Panel, Point, Series};
 use crate::micro::{Micro, Operation, Outcome, Sides};
+use crate::statistics::median;
 use anyhow::Result;
 
 pub const EXPERIMENT: Experiment = Experiment {

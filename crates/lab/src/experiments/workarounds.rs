@@ -2,12 +2,13 @@
 
 use super::common::*;
 use super::flood_pages::last;
-use crate::bench::{Bench, mean};
+use crate::bench::Bench;
 use crate::claim::{Claim, Kind::Predicted};
 use crate::data::Data;
 use crate::experiment::{Experiment, Report};
 use crate::figure::{Axis, Panel, Series};
 use crate::micro::{Micro, Outcome, Workaround};
+use crate::statistics::mean;
 use anyhow::Result;
 
 pub const EXPERIMENT: Experiment = Experiment {

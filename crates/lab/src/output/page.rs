@@ -1,5 +1,6 @@
 //! An HTML page with all results, without external files.
 
+use super::words::counts;
 use crate::claim::{Claim, ENOUGH, Kind};
 use crate::experiment::Done;
 use crate::figure::escape;
@@ -9,7 +10,7 @@ const STYLE: &str = include_str!("page.css");
 
 /// The page as HTML, with embedded figures and style.
 pub fn page(all: &[Done]) -> String {
-    let counts = super::counts(all.iter().flat_map(|done| &done.report.claims));
+    let counts = counts(all.iter().flat_map(|done| &done.report.claims));
     let enough = (ENOUGH * 100.0) as u32;
     let mut html = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\

@@ -1,5 +1,6 @@
 //! Claims as text for the terminal.
 
+use super::words::counts;
 use crate::claim::Claim;
 use crate::experiment::Done;
 use std::fmt::Write;
@@ -15,7 +16,7 @@ pub fn table(done: &Done) -> String {
         experiment.source,
         holding,
         all,
-        super::counts(done.report.claims.iter()),
+        counts(done.report.claims.iter()),
         done.runner(),
         done.profiles.join(", "),
         done.trials_text(),
