@@ -8,6 +8,7 @@ use super::ladder::{RNR_NAK, SEQUENCE_NAK, what};
 use super::{Micro, Operation, Outcome, Packets, Runner, Sides, Step, Workaround};
 use anyhow::{Context, Result, ensure};
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -95,6 +96,8 @@ struct Log {
     qps: Vec<Posts>,
     packets: Packets,
     steps: Vec<Raw>,
+    /// The step of the last transmission of each request, by QP and PSN.
+    requests: HashMap<(u32, u32), usize>,
 }
 
 struct Posts {
@@ -174,7 +177,13 @@ impl Rig {
             max_rd_atomic: micro.max_rd_atomic.clamp(1, MAX_RD_ATOMIC),
             psn: [0, 0],
         };
-        let log = Rc::new(RefCell::new(Log { client, qps: vec![], packets: Packets::default(), steps: vec![] }));
+        let log = Rc::new(RefCell::new(Log {
+            client,
+            qps: vec![],
+            packets: Packets::default(),
+            steps: vec![],
+            requests: HashMap::new(),
+        }));
         let mut qps = Vec::new();
         for n in 0..micro.num_qps + u32::from(again) {
             let (near, far) = if micro.wrong_peer {
@@ -375,10 +384,10 @@ impl Log {
                 u64::from(matches!(seen.event, PacketEvent::Lost(loss) if loss != Loss::NoDestination));
             if seen.event == PacketEvent::Lost(Loss::Adapter) {
                 let (qp, psn) = (seen.from.num, seen.headers.bth.psn.get());
-                let from_client = seen.from.host == self.client;
-                let same = |raw: &&mut Raw| raw.qp == qp && raw.psn == psn && raw.from_client == from_client;
-                if let Some(raw) = self.steps.iter_mut().rev().find(same) {
-                    raw.lost = true;
+                if self.steps.len() < LADDER
+                    && let Some(&step) = self.requests.get(&(qp, psn))
+                {
+                    self.steps[step].lost = true;
                 }
             }
             return;
@@ -393,6 +402,9 @@ impl Log {
         count.lost += u64::from(lost.is_some());
         if self.steps.len() < LADDER {
             let (qp, psn) = (seen.from.num, seen.headers.bth.psn.get());
+            if from_client {
+                self.requests.insert((qp, psn), self.steps.len());
+            }
             self.steps.push(Raw { at: seen.at, from_client, qp, what, psn, lost: lost.is_some() });
         }
     }
