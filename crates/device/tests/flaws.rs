@@ -18,7 +18,7 @@ fn flawed(name: &str, timeout: Duration) -> Profile {
     Profile {
         name: name.into(),
         ack_timeout: AckTimeout { least_exponent: 0, floor: timeout, factor: Spread::exactly(1.0), growth: 1 },
-        rnr_wait: RnrWait { factor: Spread { low: 2.65, high: 4.3 }, discards: true },
+        rnr_wait: RnrWait { factor: Spread { low: 2.65, high: 4.3 }, powers_of_two: true, discards: true },
         page_faults: PageFaults {
             serial: false,
             requester: RequesterFaults::Discard { retransmit: Delay::exactly(Duration::from_micros(520)) },

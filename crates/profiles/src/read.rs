@@ -80,6 +80,7 @@ impl Reader<'_> {
             rnr_wait: RnrWait {
                 // Not before the time that the NAK asks for (IBTA 9.7.5.2.8).
                 factor: self.spread("rnr_wait.factor", 1.0, 100.0)?,
+                powers_of_two: self.boolean("rnr_wait.powers_of_two")?,
                 discards: self.boolean("rnr_wait.discards")?,
             },
             page_faults: PageFaults {

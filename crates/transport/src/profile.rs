@@ -45,6 +45,9 @@ pub struct AckTimeout {
 pub struct RnrWait {
     /// Relative to the delay in the NAK.
     pub factor: Spread,
+    /// The delay in the NAK first becomes the next power of two, times 10 µs: the delays of IBTA table 45 are powers of
+    /// two and one and a half times these.
+    pub powers_of_two: bool,
     /// Responses that arrive during the wait are dropped, even if they are correct.
     pub discards: bool,
 }
@@ -129,6 +132,15 @@ impl Delay {
     }
 }
 
+impl RnrWait {
+    /// The wait after a NAK that asks for `delay`, at `share` (0 ..= 1) of the way from the shortest to the longest.
+    pub(crate) fn after(&self, delay: Duration, share: f64) -> Duration {
+        let micros = delay.as_micros() as u64;
+        let counted = if self.powers_of_two { (micros / 10).next_power_of_two() * 10 } else { micros };
+        Duration::from_micros(counted).mul_f64(self.factor.at(share))
+    }
+}
+
 impl Profile {
     /// An adapter without flaws. The floor is a few ms because a software peer may be off its core for that long.
     pub fn ideal() -> Self {
@@ -143,7 +155,7 @@ impl Profile {
                 // The most that the clause allows: it covers a peer process that has lost its core to others.
                 growth: 4,
             },
-            rnr_wait: RnrWait { factor: Spread::exactly(1.0), discards: false },
+            rnr_wait: RnrWait { factor: Spread::exactly(1.0), powers_of_two: false, discards: false },
             page_faults: PageFaults {
                 requester: RequesterFaults::Wait,
                 responder: ResponderFaults::Wait,
@@ -155,5 +167,22 @@ impl Profile {
             damming: false,
             flood: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_wire::RnrTimer;
+
+    #[test]
+    fn delays_become_powers_of_two() {
+        let wait = RnrWait { factor: Spread { low: 2.0, high: 4.0 }, powers_of_two: true, discards: true };
+        let micros = |code: u8, share| wait.after(RnrTimer::new(code).delay(), share).as_micros();
+        // 0.96 ms waits as long as 1.28 ms does.
+        assert_eq!([13, 14, 15, 1].map(|code| micros(code, 0.0)), [2560, 2560, 5120, 20]);
+        assert_eq!([0, 31].map(|code| micros(code, 1.0)), [2_621_440, 2_621_440]);
+        let exact = RnrWait { powers_of_two: false, ..wait };
+        assert_eq!(exact.after(RnrTimer::new(13).delay(), 0.5).as_micros(), 2880);
     }
 }

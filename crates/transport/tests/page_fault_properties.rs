@@ -89,7 +89,7 @@ fn profiles() -> impl Strategy<Value = Profile> {
             damming,
             flood,
             repeated_read,
-            rnr_wait: RnrWait { factor: rnr, discards },
+            rnr_wait: RnrWait { factor: rnr, powers_of_two: discards, discards },
             ack_timeout: AckTimeout { factor: ack, ..Profile::ideal().ack_timeout },
             ..Profile::ideal()
         }

@@ -131,7 +131,7 @@ fn waits_and_timeouts_differ_within_their_bounds_and_repeat_with_the_seed() {
     let ladder = |seed, factor, timeout| {
         let profile = Profile {
             seed,
-            rnr_wait: RnrWait { factor, discards: true },
+            rnr_wait: RnrWait { factor, powers_of_two: true, discards: true },
             ack_timeout: AckTimeout { factor: timeout, ..flawed().ack_timeout },
             ..flawed()
         };

@@ -70,7 +70,7 @@ pub fn report(bench: &Bench<'_>, operation: Operation, paper: [(&str, f64); 2]) 
         inputs: vec![Input {
             name: "server side: retransmitted after the NAK by",
             paper: "3.39 and 5.51 ms",
-            profile: "rnr_wait.factor is 2.65 to 4.98, of 1.28 ms",
+            profile: "rnr_wait.factor is 2.65 to 4.30, of 1.28 ms",
             source: "T fig. 4.3, 4.4",
         }],
         ladders: vec![Ladder::of("server-side ODP", &server[0].steps), Ladder::of("client-side ODP", &client[0].steps)],

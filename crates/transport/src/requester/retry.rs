@@ -89,8 +89,8 @@ impl Requester {
                 left.ok_or(Failure { status: Status::RnrRetryExceeded, vendor: vendor::RNR_NAK })?;
         }
         self.retransmissions.rnr_naks = self.retransmissions.rnr_naks.wrapping_add(1);
-        let factor = config.profile.rnr_wait.factor.at(self.chance.share());
-        self.go_back_after(now, timer.delay().mul_f64(factor), config);
+        let wait = config.profile.rnr_wait.after(timer.delay(), self.chance.share());
+        self.go_back_after(now, wait, config);
         self.state = RequesterState::WaitReceiver;
         Ok(())
     }

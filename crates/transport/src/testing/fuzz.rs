@@ -171,7 +171,7 @@ fn flaws(bits: u8, profile: &mut Profile) {
     profile.flood = (bits & 0x40 != 0).then_some(Flood { stale: micros(100), waiting: 4 });
     if bits & 0x10 != 0 {
         profile.repeated_read = Delay { low: micros(60), high: micros(100) };
-        profile.rnr_wait = RnrWait { factor: Spread { low: 1.0, high: 4.0 }, discards: true };
+        profile.rnr_wait = RnrWait { factor: Spread { low: 1.0, high: 4.0 }, powers_of_two: true, discards: true };
         profile.ack_timeout.factor = Spread { low: 1.0, high: 4.0 };
     }
 }

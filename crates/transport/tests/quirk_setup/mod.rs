@@ -24,7 +24,7 @@ pub fn flawed() -> Profile {
     Profile {
         name: "flawed".into(),
         ack_timeout: AckTimeout { least_exponent: 16, floor: Duration::ZERO, factor: Spread::exactly(1.9), growth: 1 },
-        rnr_wait: RnrWait { factor: Spread::exactly(3.0), discards: true },
+        rnr_wait: RnrWait { factor: Spread::exactly(3.0), powers_of_two: true, discards: true },
         page_faults: PageFaults {
             requester: RequesterFaults::Discard { retransmit: exactly(520) },
             responder: ResponderFaults::RnrNak { read_after: 138 * US },
