@@ -26,6 +26,8 @@ static const char usage[] =
 	"  --num-qps N             QPs                                                       [1]\n"
 	"  --interval TIME         between two posts, slept with usleep: 1500, 1.5ms, 2s;\n"
 	"                          without unit: us. 0: no sleep                             [0]\n"
+	"  --in-turn               posts each operation after the completion of the one before it, and INTERVAL later,\n"
+	"                          for which it polls\n"
 	"Memory\n"
 	"  --odp WHERE             ODP memory: none, client, server or both                  [none]\n"
 	"  --touched               touches all pages but the first operation's beforehand\n"
@@ -87,13 +89,14 @@ static uint32_t word_of(const char *text, const char *option, const char *const 
 	die("--%s: `%s` is not known; see --help", option, text);
 }
 
-enum { OPERATION = 1, SECOND, SIZE, NUM_OPS, NUM_QPS, INTERVAL, ODP, TOUCHED, RNR_TIMER, ACK_TIMEOUT, RETRY_COUNT,
+enum { OPERATION = 1, SECOND, SIZE, NUM_OPS, NUM_QPS, INTERVAL, IN_TURN, ODP, TOUCHED, RNR_TIMER, ACK_TIMEOUT, RETRY_COUNT,
        MAX_RD_ATOMIC, MTU, DUMMY_EVERY, AGAIN_AFTER, WRONG_PEER, DEVICE, IB_PORT, GID_INDEX, PORT, TIMEOUT, JSON, HELP };
 
 static const struct option options[] = {
 	{ "operation", 1, NULL, OPERATION },     { "second", 1, NULL, SECOND },
 	{ "size", 1, NULL, SIZE },               { "num-ops", 1, NULL, NUM_OPS },
 	{ "num-qps", 1, NULL, NUM_QPS },         { "interval", 1, NULL, INTERVAL },
+	{ "in-turn", 0, NULL, IN_TURN },
 	{ "odp", 1, NULL, ODP },                 { "touched", 0, NULL, TOUCHED },
 	{ "rnr-timer", 1, NULL, RNR_TIMER },     { "ack-timeout", 1, NULL, ACK_TIMEOUT },
 	{ "retry-count", 1, NULL, RETRY_COUNT }, { "max-rd-atomic", 1, NULL, MAX_RD_ATOMIC },
@@ -122,6 +125,7 @@ static void parse(int argc, char **argv)
 		case NUM_OPS: job.num_ops = number_of(optarg, name); break;
 		case NUM_QPS: job.num_qps = number_of(optarg, name); break;
 		case INTERVAL: job.interval = time_of(optarg, name); break;
+		case IN_TURN: job.in_turn = 1; break;
 		case ODP: job.odp = word_of(optarg, name, odp_sides); break;
 		case TOUCHED: job.touched = 1; break;
 		case RNR_TIMER: job.rnr_timer = number_of(optarg, name); break;

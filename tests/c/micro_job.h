@@ -20,13 +20,15 @@ static const char *const kind_name[] = { "READ", "WRITE", "SEND" };
 enum { ON_CLIENT = 1, ON_SERVER = 2 };
 
 /* Both sides must be built with the same version. */
-#define VERSION 1
+#define VERSION 2
 
 static struct job {
 	uint32_t version, operation, second, size, num_ops, num_qps, odp, touched, wrong_peer;
 	uint32_t rnr_timer, ack_timeout, retry_count, max_rd_atomic, mtu;
 	/* The time limit of the run. */
-	uint32_t seconds, unused;
+	uint32_t seconds;
+	/* Each operation is posted an interval after the completion of the one before it. */
+	uint32_t in_turn;
 	/* Nanoseconds; 0 disables a workaround. */
 	uint64_t interval, dummy_every, again_after;
 } job = { .version = VERSION, .operation = READ, .second = READ, .size = 100, .num_ops = 1, .num_qps = 1, .rnr_timer = 14,

@@ -97,9 +97,10 @@ static inline void report_text(void)
 	printf("%u %s", job.num_ops, kind_name[job.operation]);
 	if (job.second != job.operation && job.num_ops > 1)
 		printf(" and then %s", kind_name[job.second]);
-	printf(" of %u bytes over %u QP%s, %.6g us apart; on demand: %s%s; RNR timer %u (%.6g ms), C_ACK %u, retry count %u, "
+	printf(" of %u bytes over %u QP%s, %.6g us %s; on demand: %s%s; RNR timer %u (%.6g ms), C_ACK %u, retry count %u, "
 	       "max_rd_atomic %u\n",
-	       job.size, job.num_qps, job.num_qps > 1 ? "s" : "", job.interval * 1e-3, odp_name(),
+	       job.size, job.num_qps, job.num_qps > 1 ? "s" : "", job.interval * 1e-3,
+	       job.in_turn ? "after the completion of the one before" : "apart", odp_name(),
 	       job.touched ? " (all but the first operation's pages touched)" : "", job.rnr_timer, rnr_ms(job.rnr_timer),
 	       job.ack_timeout, job.retry_count, job.max_rd_atomic);
 	printf("%s, port %d, GID %d, MTU %u%s, CQ %d, %u work requests per QP\n", ibv_get_device_name(rig.context->device),

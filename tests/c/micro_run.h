@@ -151,6 +151,18 @@ static inline int wait_interval(double until)
 	return 1;
 }
 
+/* Waits for the completion of operation i, and for the interval after it. */
+static inline int wait_turn(uint32_t i)
+{
+	while (run.completed[i] == OPEN)
+		if (!watch())
+			return 0;
+	while (run.completed[i] != FAILED && now() - run.start < run.completed[i] + job.interval * 1e-9)
+		if (!watch())
+			return 0;
+	return 1;
+}
+
 static inline void measure(void)
 {
 	struct timespec wall;
@@ -175,7 +187,9 @@ static inline void measure(void)
 		post(qp, i, kind_of(i), offset_of(i), job.size);
 		run.total++;
 		run.begun++;
-		if (job.interval && i + 1 < job.num_ops && !wait_interval(run.posted[i] + job.interval * 1e-9))
+		if (i + 1 == job.num_ops)
+			break;
+		if (job.in_turn ? !wait_turn(i) : job.interval && !wait_interval(run.posted[i] + job.interval * 1e-9))
 			break;
 	}
 	while (run.ended < run.begun && watch())

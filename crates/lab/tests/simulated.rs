@@ -85,3 +85,16 @@ fn impossible_parameters_are_refused() {
     assert!(run(Micro { num_qps: 0, ..Micro::default() }, "ideal").is_err());
     assert!(run(Micro::default(), "connectx7").is_err());
 }
+
+#[test]
+fn operations_in_turn_follow_completions() {
+    let micro = Micro { num_ops: 3, in_turn: true, interval: Duration::from_micros(26), odp: BOTH, ..Micro::default() };
+    for micro in [micro.clone(), Micro { num_qps: 3, ..micro }] {
+        let outcome = run(&micro, "connectx4");
+        for operation in 1..3 {
+            let before = outcome.completions[operation as usize - 1].expect("completed");
+            let sent = outcome.steps.iter().find(|s| s.from_client && s.operation == Some(operation)).expect("sent");
+            assert_eq!((sent.time - before).as_micros(), 26, "{micro:?}");
+        }
+    }
+}

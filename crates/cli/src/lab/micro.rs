@@ -41,6 +41,9 @@ pub struct MicroArgs {
     /// Time between two posts, such as 1ms, 1.5ms or 300us; without a unit: µs
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1ms")]
     interval: Duration,
+    /// Post each operation after the completion of the operation before it, and the interval
+    #[arg(long)]
+    in_turn: bool,
     /// Which sides register their memory on demand
     #[arg(long, value_name = "WHERE", value_enum, default_value_t = OdpSides::Both)]
     odp: OdpSides,
@@ -150,6 +153,7 @@ impl MicroArgs {
             num_ops: self.num_ops,
             num_qps: self.num_qps,
             interval: self.interval,
+            in_turn: self.in_turn,
             odp: Sides {
                 client: matches!(self.odp, OdpSides::Client | OdpSides::Both),
                 server: matches!(self.odp, OdpSides::Server | OdpSides::Both),

@@ -170,6 +170,7 @@ pub fn arguments(micro: &Micro) -> Vec<String> {
         Some(Workaround::Again { after }) => option("again-after", plain(after)),
         None => {}
     }
+    words.extend(micro.in_turn.then(|| "--in-turn".into()));
     words.extend(micro.touched.then(|| "--touched".into()));
     words.extend(micro.wrong_peer.then(|| "--wrong-peer".into()));
     words

@@ -64,6 +64,8 @@ pub struct Micro {
     /// Time between two posts.
     #[serde(with = "time")]
     pub interval: Duration,
+    /// Each operation is posted after the completion of the operation before it, and the interval.
+    pub in_turn: bool,
     pub odp: Sides,
     /// All pages but those of the first operation are touched before the run.
     pub touched: bool,
@@ -87,6 +89,7 @@ impl Default for Micro {
             num_ops: 1,
             num_qps: 1,
             interval: Duration::ZERO,
+            in_turn: false,
             odp: Sides::default(),
             touched: false,
             rnr_timer: 14,

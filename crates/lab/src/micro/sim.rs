@@ -41,9 +41,9 @@ impl Simulated {
     }
 }
 
-/// Least time between the beginnings of two posts: a few hundred instructions and a doorbell. This is an assumption; it
 /// How much later than asked `usleep` returns: 50 µs of timer slack, Linux's default, and the way to the processor.
 const LATE: Duration = Duration::from_micros(60);
+/// Least time between the beginnings of two posts: a few hundred instructions and a doorbell. This is an assumption; it
 /// decides whether an operation is posted before the response to the previous one arrives.
 const POST: Duration = Duration::from_nanos(200);
 /// Work requests of each QP in the papers' benchmark.
@@ -292,6 +292,9 @@ impl App for Client {
             self.ended[operation as usize] = Some((sim.now(), good));
             self.open -= 1;
             self.last = sim.now();
+            if self.micro.in_turn && self.posted < self.micro.num_ops {
+                sim.set_timer(sim.after(self.micro.interval.max(POST)), NEXT);
+            }
         }
         if std::mem::take(&mut self.blocked) {
             self.post_next(sim);
@@ -311,7 +314,7 @@ impl Client {
         self.issued[operation as usize] = sim.now();
         let size = self.micro.size;
         self.post(sim, qp, u64::from(operation), operation, size);
-        if self.posted < self.micro.num_ops {
+        if self.posted < self.micro.num_ops && !self.micro.in_turn {
             let late = if self.micro.interval.is_zero() { Duration::ZERO } else { LATE };
             sim.set_timer(sim.after((self.micro.interval + late).max(POST)), NEXT);
         }
