@@ -1,5 +1,6 @@
 //! Runs the micro-benchmark many times on several threads; the seeds do not depend on the threads.
 
+use crate::adapter::Adapter;
 use crate::claim::Claim;
 use crate::micro::{Micro, Outcome, Runner, Wakeup};
 use anyhow::{Context, Result};
@@ -48,20 +49,25 @@ pub struct Seen {
 #[derive(Clone, Debug)]
 pub struct Setting {
     pub micro: Micro,
-    pub profile: &'static str,
+    pub adapter: Adapter,
 }
 
 impl From<Micro> for Setting {
     /// The setting on the adapter that the papers examined.
     fn from(micro: Micro) -> Setting {
-        Setting { micro, profile: "connectx4" }
+        micro.on("connectx4")
     }
 }
 
 impl Micro {
     /// The setting on the adapter `profile`.
     pub fn on(self, profile: &'static str) -> Setting {
-        Setting { micro: self, profile }
+        self.on_changed(Adapter::named(profile))
+    }
+
+    /// The setting on an adapter with changes.
+    pub fn on_changed(self, adapter: Adapter) -> Setting {
+        Setting { micro: self, adapter }
     }
 }
 
@@ -83,10 +89,14 @@ impl Bench<'_> {
         let each = trials as usize;
         let jobs = keys.len() * each;
         (self.progress)(jobs, 0);
-        let profiles = settings.iter().map(|setting| self.profile.unwrap_or(setting.profile).to_owned());
+        let folder = tempfile::tempdir()?;
+        let profile = |(at, setting): (usize, &Setting)| setting.adapter.profile(self.profile, folder.path(), at);
+        let profiles: Vec<String> = settings.iter().enumerate().map(profile).collect::<Result<_>>()?;
         {
+            let shown =
+                settings.iter().map(|setting| self.profile.map_or_else(|| setting.adapter.name(), str::to_owned));
             let mut seen = self.seen.lock().expect("no thread panics with it");
-            seen.profiles.extend(profiles);
+            seen.profiles.extend(shown);
             seen.trials.insert(trials);
         }
         let next = AtomicUsize::new(0);
@@ -101,8 +111,7 @@ impl Bench<'_> {
                 }
                 let at = jobs - 1 - job;
                 let (key, setting) = (&keys[at / each], &settings[at / each]);
-                let profile = self.profile.unwrap_or(setting.profile);
-                let outcome = runner.run(&setting.micro, profile, self.seed_of(at));
+                let outcome = runner.run(&setting.micro, &profiles[at / each], self.seed_of(at));
                 stop.fetch_or(outcome.is_err(), Ordering::Relaxed);
                 if let Some(wakeup) = outcome.as_ref().ok().and_then(|outcome| outcome.wakeup) {
                     self.seen.lock().expect("no thread panics with it").wakeups.push(wakeup);

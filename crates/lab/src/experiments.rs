@@ -5,6 +5,7 @@
 mod common;
 mod connectx6;
 mod damming;
+mod damming_argo;
 mod damming_else;
 mod damming_n;
 mod damming_range;
@@ -16,6 +17,7 @@ mod odp_read;
 mod odp_send;
 mod odp_write;
 mod timeout;
+mod timeout_floor;
 mod workarounds;
 
 use crate::bench::Bench;
@@ -26,7 +28,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// All experiments.
-pub const ALL: [&Experiment; 14] = [
+pub const ALL: [&Experiment; 16] = [
     &odp_read::EXPERIMENT,
     &odp_send::EXPERIMENT,
     &odp_write::EXPERIMENT,
@@ -36,11 +38,13 @@ pub const ALL: [&Experiment; 14] = [
     &damming_range::EXPERIMENT,
     &damming_n::EXPERIMENT,
     &damming_else::EXPERIMENT,
+    &damming_argo::EXPERIMENT,
     &flood::EXPERIMENT,
     &flood_pages::EXPERIMENT,
     &flood_write::EXPERIMENT,
     &connectx6::EXPERIMENT,
     &workarounds::EXPERIMENT,
+    &timeout_floor::EXPERIMENT,
 ];
 
 /// The experiments with these IDs, in the order of [`ALL`]; `all` selects all.

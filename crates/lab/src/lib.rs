@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod adapter;
 pub mod bench;
 pub mod claim;
 pub mod data;

@@ -1,5 +1,6 @@
 //! Shared by the experiments: parameters, and lookups in an outcome.
 
+use crate::claim::{Claim, Kind::Shaped};
 use crate::data::Data;
 use crate::figure::Point;
 use crate::micro::{Outcome, Sides};
@@ -92,6 +93,21 @@ fn seen(outcome: &Outcome, from_client: bool, operation: u32, nth: usize, what: 
     steps.filter(|step| what(&step.what)).map(|step| ms(step.time)).nth(nth).unwrap_or(f64::NAN)
 }
 
+/// A packet of a published list: whether the client sent it, its name, its operation.
+pub type Listed = (bool, &'static str, u32);
+
+/// Whether the packets are those of a published list, in its order.
+pub fn packets_are(outcome: &Outcome, list: &[Listed]) -> bool {
+    let packets = outcome.steps.iter().map(|step| (step.from_client, step.what.as_str(), step.operation));
+    packets.eq(list.iter().map(|&(from_client, what, operation)| (from_client, what, Some(operation))))
+}
+
+/// The claim that the packets of most runs are those of a published list. A list is one run of the authors'.
+pub fn same_packets(name: &str, runs: &[Outcome], list: &[Listed]) -> Claim {
+    let name = format!("{name}: runs with the packets of the figure, in its order");
+    Claim::at_least(Shaped, name, "its list", 0.5, share(runs, |o| packets_are(o, list)), "")
+}
+
 /// The median over the trials.
 pub fn middle<T>(trials: &[T], of: impl Fn(&T) -> f64) -> f64 {
     median(&trials.iter().map(of).collect::<Vec<_>>())
@@ -149,6 +165,23 @@ mod tests {
         let outcome = Outcome { steps, ..Outcome::default() };
         assert_eq!((request(&outcome, 0, 1), response(&outcome, 0, 0), nak(&outcome, "RNR", 0)), (4.0, 4.07, 0.14));
         assert!(request(&outcome, 1, 1).is_nan() && response(&outcome, 1, 0).is_nan());
+    }
+
+    #[test]
+    fn the_packets_of_a_list_are_found_in_its_order_only() {
+        let step = |from_client, what: &str| Step {
+            time: us(1),
+            from_client,
+            what: what.into(),
+            operation: Some(0),
+            lost: false,
+        };
+        let outcome = Outcome { steps: vec![step(true, "A"), step(false, "B")], ..Outcome::default() };
+        assert!(packets_are(&outcome, &[(true, "A", 0), (false, "B", 0)]));
+        for other in [&[(true, "A", 0)][..], &[(false, "B", 0), (true, "A", 0)], &[(true, "A", 0), (false, "B", 1)]] {
+            assert!(!packets_are(&outcome, other), "{other:?}");
+        }
+        assert_eq!(same_packets("x", &[outcome.clone(), outcome], &[(true, "A", 0)]).weir, 0.0);
     }
 
     #[test]

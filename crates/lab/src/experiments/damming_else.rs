@@ -25,6 +25,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 fn run(bench: &Bench<'_>) -> Result<Report> {
     let two = || Micro { num_ops: 2, interval: us(1000), odp: BOTH, ack_timeout: 1, ..Micro::default() };
     let second = |operation| Micro { size: 4096, touched: true, second: Some(operation), ..two() };
+    let led_by = |operation| Micro { operation, ..second(Operation::Read) };
     let conditions = [
         ("two READs of 100 bytes on one page", two(), true),
         ("on two pages", Micro { size: 4096, ..two() }, true),
@@ -35,6 +36,8 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         ("and READs on three other QPs meanwhile", Micro { num_ops: 5, num_qps: 4, interval: us(500), ..two() }, true),
         ("two WRITEs instead", Micro { operation: Operation::Write, ..two() }, false),
         ("two SENDs instead", Micro { operation: Operation::Send, ..two() }, false),
+        ("a WRITE, then a READ instead", led_by(Operation::Write), false),
+        ("a SEND, then a READ instead", led_by(Operation::Send), false),
         ("on ConnectX-6", two(), false),
     ];
     // With --profile, the claim about ConnectX-6 does not apply.

@@ -22,10 +22,6 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Two observations of the thesis that contradict each other.
-const CONFLICT: &str = "an RNR wait of 4.98 times the delay (T fig 6.2), which is 6.4 ms here: then the third READ, after \
-                        6 ms, falls into the pending period, too";
-
 fn run(bench: &Bench<'_>) -> Result<Report> {
     let numbers = [2, 3, 4];
     let intervals = if bench.live { grid(500, 7000) } else { grid(100, 7000) };
@@ -86,8 +82,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             0.9,
             share(&traces, |o| o.packets.sequence_naks > 0 || nak_time(o).is_finite()),
             "",
-        )
-        .conflicts(CONFLICT),
+        ),
         Claim::at_most(
             Shaped,
             "three READs, 3000 µs between them: runs with a timeout",
@@ -95,8 +90,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             0.0,
             share(&traces, |o| o.timeouts > 0),
             "",
-        )
-        .conflicts(CONFLICT),
+        ),
         Claim::at_most(
             Shaped,
             "second and third READ retransmitted, after the NAK",

@@ -6,6 +6,7 @@ use crate::claim::{Claim, Kind, Kind::Calibrated, Kind::Shaped};
 use crate::data::Data;
 use crate::experiment::{Experiment, Report};
 use crate::figure::Ladder;
+use crate::micro::ladder::RNR_NAK;
 use crate::micro::{Micro, Outcome};
 use anyhow::Result;
 
@@ -43,12 +44,18 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             }
         }
     }
+    let (first, second) = ((true, "RDMA Read Request", 0), (true, "RDMA Read Request", 1));
+    let (answer, later) = ((false, "RDMA Read Response", 0), (false, "RDMA Read Response", 1));
+    let server = [first, (false, RNR_NAK, 0), answer, first, second, answer, second, later];
+    let client = [first, answer, first, second, answer, second, later];
+    let lists = [same_packets("server side", &runs[0], &server), same_packets("client side", &runs[1], &client)];
     let mut claims = side_claims(Calibrated, "server side", &runs[0], [3.968, 0.081, 537.778, 0.007], (3.3, 5.7));
     // The authors saw times between 0.52 and 0.77 ms.
     let mut client = side_claims(Shaped, "client side", &runs[1], [0.778, 0.083, 435.127, 0.003], (0.5, 0.85));
     // The time of the first READ's retransmission depends almost only on the profile's `retransmit_us`.
     (client[0].kind, client[4].kind) = (Calibrated, Calibrated);
     claims.extend(client);
+    claims.extend(lists);
     Ok(Report {
         claims: bench.add_live_slack(claims),
         ladders: vec![

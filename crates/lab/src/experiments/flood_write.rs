@@ -3,11 +3,12 @@
 use super::common::*;
 use super::flood::{QPS, Sweep};
 use crate::bench::Bench;
-use crate::claim::{Claim, Kind::Calibrated, Kind::Predicted, Kind::Shaped};
+use crate::claim::{Claim, Kind::Predicted, Kind::Shaped};
 use crate::data::Data;
 use crate::experiment::{Experiment, Report};
 use crate::figure::{Axis, Panel, Series};
-use crate::micro::{Micro, Operation};
+use crate::micro::ladder::RNR_NAK;
+use crate::micro::{Micro, Operation, Outcome};
 use anyhow::Result;
 
 pub const EXPERIMENT: Experiment = Experiment {
@@ -39,6 +40,8 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     };
     let found = bench
         .measure(bench.trials(1), &keys, many, |_, o| (took(o), (o.packets.requests + o.packets.responses) as f64))?;
+    let few = many(&(Operation::Write, 512));
+    let naked = bench.measure(bench.trials(3), &[()], |()| few.clone(), |(), o| o.clone())?.remove(0);
     let curve = |operation: Operation, which: fn(&(f64, f64)) -> f64| -> Vec<(f64, f64)> {
         let selected = keys.iter().zip(&found).filter(|((o, _), _)| *o == operation);
         selected.map(|((_, n), trials)| (f64::from(*n), middle(trials, which))).collect()
@@ -52,6 +55,15 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             sweep.packets(SERVER, 1) / sweep.packets(NONE, 1),
             "times",
         ),
+        Claim::between(
+            Shaped,
+            "512 WRITEs on one QP, server side: requests sent, relative to all open ones after each RNR NAK",
+            "all packets are retransmitted",
+            (0.95, 1.05),
+            middle(&naked, again_after_naks),
+            "",
+        )
+        .from("T fig. 5.11"),
         Claim::at_least(
             Predicted,
             "server side, one QP: time against no ODP",
@@ -114,14 +126,26 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             power(&curve(Operation::Read, |p| p.1)),
             "",
         ),
-        // The profile resolves page faults one after another because of this figure and fig. 5.7.
+        // Page faults are resolved one after another because of this figure and fig. 5.7.
         Claim::at_most(
-            Calibrated,
+            Shaped,
             "both sides, 200 QPs: time",
             "normal (200 faults of 250–1000 µs)",
             250.0,
             sweep.time(BOTH, 200),
             "ms",
+        )
+        .conflicts(
+            "T 5.2.4: with client-side ODP the time grows with the number of QPs. With both sides it cannot be shorter than \
+             with one",
+        ),
+        Claim::at_most(
+            Shaped,
+            "both sides, 200 QPs: time relative to server-side ODP with one QP",
+            "back to normal",
+            0.5,
+            sweep.time(BOTH, 200) / sweep.time(SERVER, 1),
+            "times",
         ),
     ];
     let mut numbers = Data::new(["operation", "operations", "trial", "time ms", "packets"]);
@@ -146,6 +170,15 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     Ok(Report { claims, panels, data: sweep.data(), more: vec![("numbers", numbers)], ..Report::default() })
 }
 
+/// The requests that were sent, relative to those that go-back-N sends: all, and after each RNR NAK all from its
+/// operation on.
+fn again_after_naks(outcome: &Outcome) -> f64 {
+    let all = outcome.completions.len() as u32;
+    let naks = outcome.steps.iter().filter(|step| !step.from_client && step.what == RNR_NAK);
+    let repeated: u32 = naks.filter_map(|step| step.operation).map(|operation| all - operation).sum();
+    outcome.packets.requests as f64 / f64::from(all + repeated)
+}
+
 fn name(operation: Operation) -> &'static str {
     if operation == Operation::Write { "WRITE" } else { "READ" }
 }
@@ -158,6 +191,23 @@ fn power(curve: &[(f64, f64)]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::micro::Step;
+
+    #[test]
+    fn go_back_n_repeats_all_open_operations() {
+        let nak = |operation| Step {
+            time: Default::default(),
+            from_client: false,
+            what: RNR_NAK.into(),
+            operation: Some(operation),
+            lost: false,
+        };
+        let mut outcome = Outcome { completions: vec![None; 10], steps: vec![nak(0), nak(4)], ..Outcome::default() };
+        outcome.packets.requests = 10 + 10 + 6;
+        assert_eq!(again_after_naks(&outcome), 1.0);
+    }
+
     #[test]
     fn a_square_has_the_exponent_two() {
         let square: Vec<(f64, f64)> = (1..8).map(|n| (f64::from(n), f64::from(3 * n * n))).collect();

@@ -1,10 +1,12 @@
 //! One READ with a page fault on the server or on the client (T fig. 4.2, P fig. 1).
 
 use super::common::*;
+use crate::adapter::Adapter;
 use crate::bench::Bench;
-use crate::claim::{Claim, Kind::Calibrated};
+use crate::claim::{Claim, Kind::Calibrated, Kind::Shaped};
 use crate::experiment::{Experiment, Report};
 use crate::figure::Ladder;
+use crate::micro::ladder::RNR_NAK;
 use crate::micro::{Micro, Outcome};
 use anyhow::Result;
 
@@ -21,6 +23,9 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
+/// Time of a slow page fault, µs.
+const SLOW: u32 = 5000;
+
 fn run(bench: &Bench<'_>) -> Result<Report> {
     let keys = [SERVER, CLIENT];
     let one_read = |sides: &_| Micro { odp: *sides, rnr_timer: RNR_1_28, ..Micro::default() };
@@ -31,8 +36,27 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         |o: &Outcome| o.steps.iter().rfind(|step| !step.from_client).map_or(f64::NAN, |step| ms(step.time));
     let last_request =
         |o: &Outcome| o.steps.iter().rfind(|step| step.from_client).map_or(f64::NAN, |step| ms(step.time));
+    let (read, answer) = ((true, "RDMA Read Request", 0), (false, "RDMA Read Response", 0));
+    // Ten times as long as a page fault usually takes. With --profile, that adapter's own time stands.
+    let slow = Adapter::named("connectx4").with("page_faults", "resolve_us", SLOW);
+    let slow_read = || match bench.profile {
+        Some(_) => one_read(&CLIENT).into(),
+        None => one_read(&CLIENT).on_changed(slow.clone()),
+    };
+    let slow = bench.measure(bench.trials(10), &[()], |()| slow_read(), |(), o| o.packets.requests as f64)?.remove(0);
     Ok(Report {
         claims: bench.add_live_slack(vec![
+            same_packets("server side", server, &[read, (false, RNR_NAK, 0), answer, read, answer]),
+            same_packets("client side", client, &[read, answer, read, answer]),
+            Claim::at_least(
+                Shaped,
+                "client side, a page fault of 5 ms: READs sent",
+                "over and over",
+                5.0,
+                middle(&slow, |requests| *requests),
+                "",
+            )
+            .from("T 4.2"),
             Claim::near(
                 Calibrated,
                 "server side: RNR NAK after",

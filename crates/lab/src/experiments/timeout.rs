@@ -58,6 +58,41 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         let least = selected().next().map_or(f64::NAN, |(_, trials)| middle(trials, |(time, _)| *time));
         claims.push(Claim::within(Calibrated, format!("{adapter}: T_o with C_ACK 1"), floor, bounds, least, "ms"));
     }
+    let at = |adapter: usize, exponent: u8| {
+        let found = keys.iter().zip(&found).find(|(key, _)| **key == (adapter, exponent));
+        found.map_or(f64::NAN, |(_, trials)| middle(trials, |(time, _)| *time))
+    };
+    claims.push(Claim::between(
+        Calibrated,
+        "connectx4: T_o with C_ACK 16, relative to C_ACK 1",
+        "a lower limit",
+        (0.9, 1.1),
+        at(1, 16) / at(1, 1),
+        "times",
+    ));
+    if !bench.live {
+        claims.push(Claim::between(
+            Calibrated,
+            "connectx4: T_o with C_ACK 20, relative to C_ACK 16",
+            "proportional to T_tr above it",
+            (14.0, 18.0),
+            at(1, 20) / at(1, 16),
+            "times",
+        ));
+    }
+    // All but ConnectX-5.
+    let apart = exponents.iter().map(|n| {
+        let times = [0, 1, 3].map(|adapter| at(adapter, *n));
+        times.into_iter().fold(f64::NAN, f64::max) / times.into_iter().fold(f64::NAN, f64::min)
+    });
+    claims.push(Claim::at_most(
+        Calibrated,
+        "connectx3, -4 and -6: the longest T_o relative to the shortest, at any C_ACK",
+        "almost the same line",
+        1.15,
+        most(apart),
+        "times",
+    ));
     let errors = share(&found.concat(), |(_, status)| status.is_some());
     claims.push(Claim::at_least(Calibrated, "runs that end in an error", "all", 1.0, errors, ""));
     let guide = |name, factor: f64| {
