@@ -35,7 +35,7 @@ pub fn run(args: &ProfilesArgs) -> Result<ExitCode> {
 }
 
 fn list(all: &[Described]) -> String {
-    let lines = all.iter().map(|each| format!("{:10} {}\n", each.profile.name, each.about));
+    let lines = all.iter().map(|each| format!("{:14} {}\n", each.profile.name, each.about));
     lines.collect::<String>()
         + "\n`weir profiles NAME` explains a profile, `weir run --profile NAME -- PROGRAM` runs a program on it.\n"
 }
@@ -75,7 +75,10 @@ mod tests {
     fn the_list_has_a_line_for_each_profile() {
         let list = list(&weir_profiles::all().unwrap());
         for name in weir_profiles::names() {
-            assert!(list.lines().any(|line| line.starts_with(name) && line.len() > 30), "{name} in {list}");
+            assert!(
+                list.lines().any(|line| line.starts_with(&format!("{name} ")) && line.len() > 30),
+                "{name} in {list}"
+            );
         }
     }
 
