@@ -19,7 +19,7 @@ fn t_o(exponent: u8) -> Duration {
     Duration::from_nanos(2 * (4096 << exponent))
 }
 
-/// An adapter whose T_o is 2 T_tr, with n = 16 at least.
+/// An adapter with adaptive retransmission. T_o is 2 T_tr, and n is at least 16.
 fn adaptive(timeout: u8, retry_cnt: u8) -> Setup {
     let mut profile = Profile::ideal();
     profile.ack_timeout = AckTimeout {
