@@ -1,7 +1,7 @@
 //! Adaptive retransmission: the first timeouts in a row are shorter than T_o, and most of them are not retries.
 
 use std::time::Duration;
-use weir_transport::testing::{Fate, Pair, Setup, write};
+use weir_transport::testing::{Fate, PagingSetup, Pair, Setup, address, write};
 use weir_transport::*;
 
 /// The schedule of a ConnectX-6 on RoCE (profile `connectx6-roce`), up to the step that is longer than 2 T_tr with n = 16.
@@ -131,6 +131,26 @@ fn an_acknowledgement_restarts_the_schedule_for_the_packets_behind_it() {
     // The ACK of the first packet comes some microseconds after the third try.
     assert!(waited[2] > us(12_500) && waited[2] < us(12_600), "{waited:?}");
     assert_eq!(waited[3], us(8_400));
+}
+
+#[test]
+fn the_timeout_after_a_page_fault_is_the_first_step() {
+    // The second of two packets waits for its page, far longer than the first step.
+    let paging = PagingSetup { resolve: us(400_000), ..PagingSetup::default() };
+    let mut pair = Setup { paging: Some(paging), ..adaptive(14, 7) }.pair();
+    pair.paging(0).prefetch(address(0), 1000, true);
+    pair.run_until_idle();
+    pair.wire.rule = Some(Box::new(|_, _| Fate::Drop));
+    pair.post(1, write(0), 0, 2000);
+    pair.transmit();
+    assert_eq!(pair.nodes[0].qp.requester_state(), RequesterState::PageFault);
+    assert!(pair.run_until(|pair| pair.nodes[0].qp.requester_state() != RequesterState::PageFault));
+    let resumed = pair.now;
+    pair.run_until_idle();
+    let first = pair.wire.log.iter().filter(|packet| packet.headers.bth.psn == FIRST).map(|packet| packet.at);
+    let tries: Vec<Instant> = first.collect();
+    assert_eq!(tries[1] - resumed, us(12_500));
+    assert_eq!(tries[2] - tries[1], us(8_400));
 }
 
 #[test]
