@@ -233,7 +233,7 @@ fn profiles(bed: &Bed) -> Result<()> {
     let mine = write("mine.toml", "about = \"long timeouts\"\nbase = \"connectx4\"\n[ack_timeout]\nfactor = [3, 4]\n")?;
     let wrong = write("wrong.toml", "[ack_timeout]\nfaktor = 3\n")?;
     for (words, good, message) in [
-        (&["profiles"][..], true, &["ideal", "connectx3", "connectx4", "connectx5", "connectx6"][..]),
+        (&["profiles"][..], true, &["ideal", "connectx3", "connectx4", "connectx5", "connectx6", "connectx6-roce"][..]),
         (&["profiles", "connectx4"], true, &["[damming]", "least_exponent", "T fig 4.5"]),
         (&["profiles", "connectx4", "--json"], true, &["\"key\": \"damming.on\"", "\"source\""]),
         (&["profiles", &mine], true, &["mine: long timeouts", "[3, 4]", "mine.toml", "T 5.1"]),

@@ -35,7 +35,7 @@ pub fn run(args: &ProfilesArgs) -> Result<ExitCode> {
 }
 
 fn list(all: &[Described]) -> String {
-    let lines = all.iter().map(|each| format!("{:10} {}\n", each.profile.name, each.about));
+    let lines = all.iter().map(|each| format!("{:14} {}\n", each.profile.name, each.about));
     lines.collect::<String>()
         + "\n`weir profiles NAME` explains a profile, `weir run --profile NAME -- PROGRAM` runs a program on it.\n"
 }
@@ -64,7 +64,24 @@ fn table(profile: &Described) -> String {
             let _ = writeln!(text, "{:width$}    {line}", "");
         }
     }
-    text + "\nT: T. Fukuoka, Finding and Analyzing Performance Pitfalls of On-Demand Paging of InfiniBand\n   (master's thesis), section or figure.\n"
+    let cited = SOURCES.iter().filter(|(key, _)| profile.values.iter().any(|value| cites(value, key)));
+    text + "\n" + &cited.map(|(key, what)| format!("{key}: {what}\n")).collect::<String>()
+}
+
+/// Sources that values name by a letter or two.
+const SOURCES: [(&str, &str); 3] = [
+    (
+        "T",
+        "T. Fukuoka, Finding and Analyzing Performance Pitfalls of On-Demand Paging of InfiniBand\n   (master's thesis), section or figure.",
+    ),
+    ("R", "github.com/unionxic/rdma-fault-characterization, harness/ack_timeout (measurements, 2026)."),
+    ("NV", "NVIDIA, Adaptive Retransmission: Parameters Control (docs.nvidia.com, August 2025)."),
+];
+
+/// Whether a value names this source.
+fn cites(value: &Explained, key: &str) -> bool {
+    let words = value.source.split_whitespace().chain(value.note.split_whitespace());
+    words.into_iter().any(|word| word.trim_matches(|mark: char| mark.is_ascii_punctuation()) == key)
 }
 
 #[cfg(test)]
@@ -75,7 +92,10 @@ mod tests {
     fn the_list_has_a_line_for_each_profile() {
         let list = list(&weir_profiles::all().unwrap());
         for name in weir_profiles::names() {
-            assert!(list.lines().any(|line| line.starts_with(name) && line.len() > 30), "{name} in {list}");
+            assert!(
+                list.lines().any(|line| line.starts_with(&format!("{name} ")) && line.len() > 30),
+                "{name} in {list}"
+            );
         }
     }
 
@@ -88,6 +108,16 @@ mod tests {
         for part in ["[ack_timeout]", "[damming]", "T_tr is 4.096 µs", "1.28 ms became", "T. Fukuoka"] {
             line(part);
         }
+    }
+
+    #[test]
+    fn a_table_explains_the_sources_that_it_names() {
+        let table = |name| table(&weir_profiles::describe(name).unwrap());
+        let roce = table("connectx6-roce");
+        for part in ["T: T. Fukuoka", "R: github.com/", "NV: NVIDIA", "[12.5, 8.4, "] {
+            assert!(roce.contains(part), "{part} in {roce}");
+        }
+        assert!(!table("connectx6").contains("NV: NVIDIA") && !table("connectx6").contains("R: github.com"));
     }
 
     #[test]

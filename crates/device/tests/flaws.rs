@@ -17,7 +17,7 @@ use weir_transport::{
 fn flawed(name: &str, timeout: Duration) -> Profile {
     Profile {
         name: name.into(),
-        ack_timeout: AckTimeout { least_exponent: 0, floor: timeout, factor: Spread::exactly(1.0), growth: 1 },
+        ack_timeout: AckTimeout { floor: timeout, growth: 1, ..Profile::ideal().ack_timeout },
         rnr_wait: RnrWait { factor: Spread { low: 2.65, high: 4.3 }, powers_of_two: true, discards: true },
         page_faults: PageFaults {
             serial: false,

@@ -63,6 +63,18 @@ fn a_wrong_peer_leads_to_retry_exceeded() {
 }
 
 #[test]
+fn adaptive_retransmission_repeats_a_request_as_measured() {
+    // T_o is about 537 ms, but the first retransmission leaves after 12.5 ms. Measured: 3661.8 ms in all, 13 packets.
+    let micro = Micro { wrong_peer: true, retry_cnt: 7, ack_timeout: 14, ..Micro::default() };
+    let outcome = run(&micro, "connectx6-roce");
+    assert_eq!(outcome.status.as_deref(), Some("transport retry counter exceeded"));
+    assert_eq!(outcome.packets.requests, 13);
+    assert!((3661..3663).contains(&outcome.time.as_millis()), "{:?}", outcome.time);
+    // On InfiniBand: eight timeouts.
+    assert_eq!(run(&micro, "connectx6").packets.requests, 8);
+}
+
+#[test]
 fn workarounds_post_more() {
     let micro = Micro { num_ops: 2, odp: BOTH, ..Micro::default() };
     let dummy = Workaround::Dummy { every: Duration::from_micros(100) };

@@ -1,12 +1,13 @@
 //! The profiles of `profiles/`, embedded.
 
 /// Names and contents.
-pub(crate) const EMBEDDED: [(&str, &str); 5] = [
+pub(crate) const EMBEDDED: [(&str, &str); 6] = [
     ("ideal", include_str!("../profiles/ideal.toml")),
     ("connectx3", include_str!("../profiles/connectx3.toml")),
     ("connectx4", include_str!("../profiles/connectx4.toml")),
     ("connectx5", include_str!("../profiles/connectx5.toml")),
     ("connectx6", include_str!("../profiles/connectx6.toml")),
+    ("connectx6-roce", include_str!("../profiles/connectx6-roce.toml")),
 ];
 
 /// The names of the embedded profiles.

@@ -9,22 +9,14 @@ use std::path::Path;
 use std::time::Duration;
 use toml::Value;
 use weir_transport::{
-    AckTimeout, Delay, Flood, PageFaults, Profile, RequesterFaults, ResponderFaults, RnrWait, Spread,
+    AckTimeout, Adaptive, Delay, Flood, PageFaults, Profile, RequesterFaults, ResponderFaults, RnrWait, Spread,
 };
 
 /// Reads a profile; keys that it does not contain are those of its base.
 pub(crate) fn profile(origin: &str, text: &str) -> Result<Described, Error> {
     let Contents { about, base, mut values } = table::parse(origin, text)?;
-    let base = base.unwrap_or_else(|| "ideal".into());
-    let base_text = embedded(&base).ok_or_else(|| Error::Value {
-        origin: origin.into(),
-        key: "base".into(),
-        got: format!("{base:?}"),
-        wanted: format!("one of {}", names().collect::<Vec<_>>().join(", ")),
-    })?;
     let own: Vec<String> = values.iter().map(|value| value.key.clone()).collect();
-    let inherited = table::parse(&base, base_text)?.values;
-    values.extend(inherited.into_iter().filter(|value| !own.contains(&value.key)));
+    inherit(origin, base.clone(), &mut values)?;
     explain(&mut values)?;
     let reader = Reader { origin, values: &values, known: RefCell::default() };
     let name = if embedded(origin).is_some() { origin.into() } else { stem(origin) };
@@ -35,7 +27,34 @@ pub(crate) fn profile(origin: &str, text: &str) -> Result<Described, Error> {
         return Err(Error::UnknownKey { origin, key, known: known.join(", ") });
     }
     values.sort_by_key(|value| known.iter().position(|key| *key == value.key));
-    Ok(Described { profile, about: about.unwrap_or_else(|| format!("{base}, changed by {origin}")), values })
+    Ok(Described {
+        profile,
+        about: about.unwrap_or_else(|| format!("{}, changed by {origin}", base_name(base))),
+        values,
+    })
+}
+
+/// Adds the values of the bases: first those of the base, then those of its own base.
+fn inherit(origin: &str, base: Option<String>, values: &mut Vec<Explained>) -> Result<(), Error> {
+    let name = base_name(base);
+    let text = embedded(&name).ok_or_else(|| Error::Value {
+        origin: origin.into(),
+        key: "base".into(),
+        got: format!("{name:?}"),
+        wanted: format!("one of {}", names().collect::<Vec<_>>().join(", ")),
+    })?;
+    let Contents { base, values: inherited, .. } = table::parse(&name, text)?;
+    for value in inherited {
+        if !values.iter().any(|known| known.key == value.key) {
+            values.push(value);
+        }
+    }
+    if base.is_some() { inherit(&name, base, values) } else { Ok(()) }
+}
+
+/// The profile from which a file states its differences.
+fn base_name(base: Option<String>) -> String {
+    base.unwrap_or_else(|| "ideal".into())
 }
 
 /// Copies the meanings of the keys from the ideal profile, the only file that contains them.
@@ -76,6 +95,10 @@ impl Reader<'_> {
                 // IBTA 9.7.6.1.3.
                 factor: self.spread("ack_timeout.factor", 1.0, 4.0)?,
                 growth: self.integer("ack_timeout.growth", 1, 1024)? as u32,
+                adaptive: Adaptive {
+                    steps: self.steps("ack_timeout.adaptive_ms")?,
+                    retries: self.integer("ack_timeout.adaptive_retries", 0, 255)? as u32,
+                },
             },
             rnr_wait: RnrWait {
                 // Not before the time that the NAK asks for (IBTA 9.7.5.2.8).
@@ -171,6 +194,14 @@ impl Reader<'_> {
     fn delay(&self, key: &str) -> Result<Delay, Error> {
         let Spread { low, high } = self.spread(key, 0.0, LONGEST)?;
         Ok(Delay { low: micros(low), high: micros(high) })
+    }
+
+    /// A list of times in ms, as many as a row of timeouts can have.
+    fn steps(&self, key: &str) -> Result<Vec<Duration>, Error> {
+        let wanted = || self.wrong(key, "a list of up to 16 numbers from 0.001 to 100000");
+        let list = self.get(key)?.as_array().filter(|list| list.len() <= 16).ok_or_else(wanted)?;
+        let step = |value| number(value).filter(|step| (0.001..=100_000.0).contains(step)).map(millis);
+        list.iter().map(step).collect::<Option<_>>().ok_or_else(wanted)
     }
 
     fn wrong(&self, key: &str, wanted: &str) -> Error {

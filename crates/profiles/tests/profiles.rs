@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 use weir_profiles::{Described, Error, all, describe, load, names};
-use weir_transport::{Delay, Flood, Profile, RequesterFaults, ResponderFaults};
+use weir_transport::{Adaptive, Delay, Flood, Profile, RequesterFaults, ResponderFaults, Spread};
 
 /// Loads a file with this text.
 fn file(text: &str) -> Result<Described, Error> {
@@ -30,8 +30,10 @@ fn each_embedded_profile_has_all_keys_with_sources() {
             assert!(!value.means.is_empty(), "{name}: {} has no meaning", value.key);
         }
         let own = std::fs::read_to_string(format!("profiles/{}.toml", each.profile.name)).expect("the file");
+        let has_base = own.contains("\nbase = ");
         for part in ["value = ", "source = \""] {
-            assert_eq!(own.matches(part).count(), each.values.len(), "the file sets all keys itself");
+            let count = own.matches(part).count();
+            assert!(has_base || count == each.values.len(), "the file sets all keys itself, or has a base");
         }
     }
 }
@@ -52,6 +54,35 @@ fn connectx4_has_damming_and_flood() {
     assert!(!load("connectx6").expect("an embedded profile").damming);
     assert!(!load("connectx3").expect("an embedded profile").on_demand);
     assert_eq!(load("connectx5").expect("an embedded profile").ack_timeout.least_exponent, 12);
+}
+
+#[test]
+fn connectx6_roce_is_a_connectx6_with_adaptive_retransmission() {
+    let roce = load("connectx6-roce").expect("an embedded profile");
+    let infiniband = load("connectx6").expect("an embedded profile");
+    let millis = |ms: f64| Duration::from_secs_f64(ms / 1e3);
+    assert_eq!((roce.name.as_str(), roce.ack_timeout.least_exponent), ("connectx6-roce", 16));
+    assert_eq!(roce.ack_timeout.factor, Spread::exactly(2.0));
+    // The end of the adaptive timeouts with each exponent, as measured, and how many count.
+    for (exponent, end, count) in [(14, 440.4, 7), (16, 440.4, 7), (17, 977.2, 8), (18, 1782.5, 9), (20, 8225.1, 11)] {
+        let adaptive = &roce.ack_timeout.adaptive;
+        let short: Vec<_> = adaptive.steps.iter().filter(|step| **step <= roce.ack_timeout.t_tr(exponent)).collect();
+        let sum: Duration = short.iter().copied().sum();
+        assert!(short.len() == count && sum.abs_diff(millis(end)) < millis(1.0), "{exponent}: {short:?}");
+        let free = (0..).take_while(|timeouts| !roce.ack_timeout.is_retry(*timeouts, exponent)).count();
+        assert_eq!(free, count - 2);
+    }
+    assert_eq!(infiniband.ack_timeout.adaptive, Adaptive::default());
+    assert_eq!(Profile { name: "connectx6".into(), ack_timeout: infiniband.ack_timeout.clone(), ..roce }, infiniband);
+}
+
+#[test]
+fn a_file_can_have_a_base_with_a_base() {
+    let mine = file("base = \"connectx6-roce\"\n[ack_timeout]\nadaptive_ms = []").expect("a valid profile").profile;
+    let infiniband = load("connectx6").expect("an embedded profile");
+    assert_eq!(mine.ack_timeout.adaptive.steps, []);
+    assert_eq!((mine.ack_timeout.factor, mine.flood), (Spread::exactly(2.0), infiniband.flood));
+    assert!(infiniband.flood.is_some());
 }
 
 #[test]
@@ -78,7 +109,7 @@ fn a_file_overrides_values_of_its_base() {
 #[test]
 fn the_error_for_an_unknown_name_lists_the_known_ones() {
     let error = load("connectx7").expect_err("an unknown profile").to_string();
-    for part in ["connectx7", "ideal, connectx3, connectx4, connectx5, connectx6"] {
+    for part in ["connectx7", "ideal, connectx3, connectx4, connectx5, connectx6, connectx6-roce"] {
         assert!(error.contains(part), "{part} in {error}");
     }
 }
@@ -101,6 +132,10 @@ fn errors_name_the_file_the_key_and_the_valid_values() {
         ("[ack_timeout]\nfactor = [1, 2, 3]", &["ack_timeout.factor"]),
         ("[ack_timeout]\nleast_exponent = 32", &["ack_timeout.least_exponent = 32", "from 0 to 31"]),
         ("[ack_timeout]\nleast_exponent = 1.5", &["ack_timeout.least_exponent = 1.5", "whole"]),
+        ("[ack_timeout]\nadaptive_ms = 4", &["ack_timeout.adaptive_ms = 4", "a list"]),
+        ("[ack_timeout]\nadaptive_ms = [4, 0]", &["ack_timeout.adaptive_ms", "from 0.001"]),
+        ("[ack_timeout]\nadaptive_ms = [1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7,8]", &["adaptive_ms", "up to 16"]),
+        ("[ack_timeout]\nadaptive_retries = -1", &["ack_timeout.adaptive_retries = -1", "from 0"]),
         ("[rnr_wait]\ndiscards = 1", &["rnr_wait.discards = 1", "true or false"]),
         ("[requester_faults]\nway = \"drop\"", &["requester_faults.way", "wait, discard"]),
         ("[requester_faults]\nway = \"discard\"", &["requester_faults.retransmit_us", "at least 1 µs"]),

@@ -128,7 +128,7 @@ impl App for Unmapper {
 
 #[test]
 fn all_data_is_correct_while_pages_are_invalidated() {
-    for (name, seeds) in [("ideal", 20), ("connectx4", 5), ("connectx5", 5), ("connectx6", 5)] {
+    for (name, seeds) in [("ideal", 20), ("connectx4", 5), ("connectx5", 5), ("connectx6", 5), ("connectx6-roce", 5)] {
         for seed in 0..seeds {
             let profile = weir_profiles::load(name).expect("it is embedded");
             let mut two = Two::new(seed, Link::FDR.lossy(0.002), profile, [DEMAND, DEMAND]);

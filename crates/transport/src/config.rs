@@ -1,7 +1,7 @@
 //! The state that the three state machines of a QP share: its attributes, and values derived from them.
 
 use crate::quirk::Chance;
-use crate::{AckTimeout, Mtu, Profile, QpAttr, QpInit, QpState, ResponderFaults, Tuning};
+use crate::{Mtu, Profile, QpAttr, QpInit, QpState, ResponderFaults, Tuning};
 use std::sync::Arc;
 use std::time::Duration;
 use weir_wire::{Bth, Headers, Opcode, Operation, Psn, Service};
@@ -74,13 +74,13 @@ impl Config {
         self.read_packets = (self.tuning.read_chunk / self.mtu).clamp(1, 1 << 20) as u32;
     }
 
-    /// A local ACK timeout, the first in a row, drawn from `chance`; `None` = off.
+    /// T_o of the local ACK timeout, drawn from `chance`; `None` = off.
     pub fn ack_timeout(&self, chance: &mut Chance) -> Option<Duration> {
         // T_tr = 4.096 µs · 2^timeout, detected within T_tr ..= 4·T_tr (IBTA 9.7.6.1.3, C9-140).
         (self.attr.timeout != 0).then(|| {
-            let AckTimeout { least_exponent, floor, factor, .. } = self.profile.ack_timeout;
-            let t_tr = Duration::from_nanos(4096 << self.attr.timeout.max(least_exponent));
-            t_tr.mul_f64(factor.at(chance.share())).max(floor)
+            let profile = &self.profile.ack_timeout;
+            let t_tr = profile.t_tr(self.attr.timeout);
+            t_tr.mul_f64(profile.factor.at(chance.share())).max(profile.floor)
         })
     }
 

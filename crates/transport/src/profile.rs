@@ -27,17 +27,27 @@ pub struct Profile {
 }
 
 /// The time limit of a response (IBTA 9.7.6.1.3): T_tr = 4.096 µs · 2^n, and T_o is in T_tr ..= 4 T_tr.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct AckTimeout {
     /// The adapter raises a smaller exponent n (except 0, which means infinite) to this value.
     pub least_exponent: u8,
-    /// The shortest timeout, whatever the exponent is.
+    /// The shortest T_o, whatever the exponent is.
     pub floor: Duration,
     /// T_o / T_tr.
     pub factor: Spread,
     /// Each timeout in a row lasts twice as long as the previous timeout, up to this many times the first: after
     /// several timeouts the peer is probably away, so fast loss detection no longer helps.
     pub growth: u32,
+    pub adaptive: Adaptive,
+}
+
+/// Adaptive retransmission of RoCE adapters: the first timeouts in a row are shorter than T_o.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Adaptive {
+    /// The timeouts in a row, each at most T_o. Empty: no adaptive retransmission.
+    pub steps: Vec<Duration>,
+    /// Of the steps up to T_tr, the last ones that count as retries. The steps before them do not count.
+    pub retries: u32,
 }
 
 /// How long a requester waits for a receiver that is not ready.
@@ -101,6 +111,30 @@ pub struct Spread {
     pub high: f64,
 }
 
+impl AckTimeout {
+    /// T_tr of a QP's timeout attribute, except 0 (IBTA 9.7.6.1.3).
+    pub fn t_tr(&self, exponent: u8) -> Duration {
+        Duration::from_nanos(4096 << exponent.max(self.least_exponent))
+    }
+
+    /// The timeout after `timeouts` others in a row, from a T_o.
+    pub fn in_row(&self, timeouts: u32, t_o: Duration) -> Duration {
+        let steps = &self.adaptive.steps;
+        if let Some(step) = steps.get(timeouts as usize) {
+            return t_o.min(*step);
+        }
+        let ordinary = timeouts - steps.len() as u32;
+        t_o * 1u32.checked_shl(ordinary).unwrap_or(u32::MAX).min(self.growth)
+    }
+
+    /// Whether the timeout after `timeouts` others in a row counts as a retry (IBTA 9.9.2.1.1).
+    pub fn is_retry(&self, timeouts: u32, exponent: u8) -> bool {
+        let t_tr = self.t_tr(exponent);
+        let short = self.adaptive.steps.iter().take_while(|step| **step <= t_tr).count() as u32;
+        timeouts >= short.saturating_sub(self.adaptive.retries)
+    }
+}
+
 impl Spread {
     /// A fixed value.
     pub const fn exactly(value: f64) -> Spread {
@@ -154,6 +188,7 @@ impl Profile {
                 factor: Spread::exactly(1.0),
                 // The most that the clause allows: it covers a peer process that has lost its core to others.
                 growth: 4,
+                adaptive: Adaptive::default(),
             },
             rnr_wait: RnrWait { factor: Spread::exactly(1.0), powers_of_two: false, discards: false },
             page_faults: PageFaults {

@@ -24,8 +24,9 @@ pub fn page(all: &[Done]) -> String {
          <i>Shaped</i>: the mechanism was chosen or changed after this observation was seen. <i>Predicted</i>: neither. \
          Each claim is judged with each seed; it holds if it holds at {enough} % of the seeds. Charts show the first \
          seed.</p>\n\
-         <p class=\"lead\">The floors of the ACK timeout are those of InfiniBand adapters. RoCE adapters with adaptive \
-         retransmission repeat their first requests sooner.</p>"
+         <p class=\"lead\">The floors of the ACK timeout were measured on InfiniBand adapters. A ConnectX-6 on RoCE has the \
+         same floor between retries, but its adaptive retransmission repeats a request after 12 ms \
+         (<code>weir profiles connectx6-roce</code>).</p>"
     );
     html += &summary(all);
     for done in all {

@@ -8,7 +8,7 @@ impl Qp {
     /// in held packets. Does nothing if the side waits for no page.
     pub fn page_resolved(&mut self, now: Instant, side: Side) {
         match side {
-            Side::Requester => self.requester.page_resolved(now),
+            Side::Requester => self.requester.page_resolved(now, &self.config),
             Side::Responder => self.responder.page_resolved(now, &self.config),
         }
     }

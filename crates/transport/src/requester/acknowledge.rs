@@ -65,7 +65,7 @@ impl Requester {
         self.gone_back_to = None;
         self.rnr_deadline = None;
         let outstanding = self.next.seq != self.una.seq;
-        self.ack_deadline = if outstanding { self.ack_timeout.map(|timeout| now + timeout) } else { None };
+        self.ack_deadline = if outstanding { self.timeout_from(now, config) } else { None };
         self.unanswered_since = outstanding.then_some(now);
     }
 }

@@ -95,8 +95,10 @@ pub(crate) struct Requester {
     retries: Retries,
     retransmissions: Retransmissions,
     chance: Chance,
-    /// How long the requester waits for a response, until the next timeout; `None`: indefinitely.
+    /// T_o, until the next timeout; `None`: the requester waits for a response indefinitely.
     ack_timeout: Option<Duration>,
+    /// The profile has adaptive retransmission: the first timeouts in a row are not T_o.
+    adaptive: bool,
     ack_deadline: Option<Instant>,
     /// ACK timeouts in a row.
     timeouts: u32,
@@ -167,6 +169,7 @@ impl Requester {
             retries: Retries::new(config),
             retransmissions: self.retransmissions,
             ack_timeout: config.ack_timeout(&mut self.chance),
+            adaptive: !config.profile.ack_timeout.adaptive.steps.is_empty(),
             chance: std::mem::take(&mut self.chance),
             ..Requester::default()
         };

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 impl Requester {
     /// The missing pages are present: the requester tries again, and the ACK timeout restarts (IBTA 9.7.6.1.3).
-    pub fn page_resolved(&mut self, now: Instant) {
+    pub fn page_resolved(&mut self, now: Instant, config: &Config) {
         self.faulted.deaf = false;
         if !self.waits_for_page() {
             return;
@@ -22,7 +22,7 @@ impl Requester {
         self.hold = Hold::No;
         self.state = RequesterState::Sending;
         if self.next.seq != self.una.seq {
-            self.ack_deadline = self.ack_timeout.map(|timeout| now + timeout);
+            self.ack_deadline = self.timeout_from(now, config);
             self.unanswered_since = Some(now);
         }
     }

@@ -177,7 +177,7 @@ impl Requester {
             self.ack_requested = self.next.seq;
         }
         if self.ack_deadline.is_none() {
-            self.ack_deadline = self.ack_timeout.map(|timeout| now + self.stretched(timeout, config));
+            self.ack_deadline = self.timeout_from(now, config);
         }
         self.unanswered_since.get_or_insert(now);
     }

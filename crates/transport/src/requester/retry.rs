@@ -30,10 +30,11 @@ impl Requester {
     }
 
     /// The ACK timeout of the oldest request expired. The QP fails after `retry_cnt` + 1 expirations in a row
-    /// (IBTA 9.9.2.1.1), but not before `Config::patience` has passed.
+    /// (IBTA 9.9.2.1.1), to which the profile may add some, but not before `Config::patience` has passed.
     pub(super) fn ack_timed_out(&mut self, now: Instant, config: &Config) -> Result<(), Failure> {
         let patient = self.unanswered_since.is_some_and(|since| now - since < config.patience);
-        if !patient || self.retries.left > 0 {
+        let is_retry = config.profile.ack_timeout.is_retry(self.timeouts, config.attr.timeout);
+        if is_retry && (!patient || self.retries.left > 0) {
             self.count_retry(vendor::ACK_TIMEOUT)?;
         }
         self.timeouts += 1;
@@ -43,13 +44,12 @@ impl Requester {
         Ok(())
     }
 
-    /// The ACK timeout after the current number of timeouts in a row.
+    /// When an ACK timeout that starts at `now` expires; `None`: never.
     #[inline]
-    pub(super) fn stretched(&self, timeout: Duration, config: &Config) -> Duration {
-        if self.timeouts == 0 {
-            return timeout;
-        }
-        timeout * 1u32.checked_shl(self.timeouts).unwrap_or(u32::MAX).min(config.profile.ack_timeout.growth)
+    pub(super) fn timeout_from(&self, now: Instant, config: &Config) -> Option<Instant> {
+        let t_o = self.ack_timeout?;
+        let is_plain = self.timeouts == 0 && !self.adaptive;
+        Some(now + if is_plain { t_o } else { config.profile.ack_timeout.in_row(self.timeouts, t_o) })
     }
 
     /// The responder lacks the packet at `una` (IBTA 9.7.5.2.2). Counts as a retry unless the NAK also acknowledged

@@ -8,8 +8,8 @@ use super::pair::{NETWORK_HEADER, Node, Pair, QKEY, SRQ, Setup};
 use super::requests::{remote, sge};
 use super::rng::Rng;
 use crate::{
-    Access, AttrMask, Bind, Data, Delay, Flood, Handled, Limits, Mtu, Profile, QpAttr, QpState, Queue, RecvWr,
-    RequesterFaults, ResponderFaults, RnrWait, SendFlags, SendOp, SendWr, Side, Spread,
+    Access, Adaptive, AttrMask, Bind, Data, Delay, Flood, Handled, Limits, Mtu, Profile, QpAttr, QpState, Queue,
+    RecvWr, RequesterFaults, ResponderFaults, RnrWait, SendFlags, SendOp, SendWr, Side, Spread,
 };
 use std::time::Duration;
 use weir_wire::{
@@ -173,6 +173,7 @@ fn flaws(bits: u8, profile: &mut Profile) {
         profile.repeated_read = Delay { low: micros(60), high: micros(100) };
         profile.rnr_wait = RnrWait { factor: Spread { low: 1.0, high: 4.0 }, powers_of_two: true, discards: true };
         profile.ack_timeout.factor = Spread { low: 1.0, high: 4.0 };
+        profile.ack_timeout.adaptive = Adaptive { steps: [120, 80, 160].map(micros).into(), retries: 2 };
     }
 }
 

@@ -23,7 +23,13 @@ pub fn flawed() -> Profile {
     let exactly = |us| Delay::exactly(Duration::from_micros(us));
     Profile {
         name: "flawed".into(),
-        ack_timeout: AckTimeout { least_exponent: 16, floor: Duration::ZERO, factor: Spread::exactly(1.9), growth: 1 },
+        ack_timeout: AckTimeout {
+            least_exponent: 16,
+            floor: Duration::ZERO,
+            factor: Spread::exactly(1.9),
+            growth: 1,
+            adaptive: Adaptive::default(),
+        },
         rnr_wait: RnrWait { factor: Spread::exactly(3.0), powers_of_two: true, discards: true },
         page_faults: PageFaults {
             requester: RequesterFaults::Discard { retransmit: exactly(520) },
