@@ -16,6 +16,7 @@ mod flood_write;
 mod odp_read;
 mod odp_send;
 mod odp_write;
+mod systems;
 mod timeout;
 mod timeout_floor;
 mod workarounds;
@@ -28,7 +29,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// All experiments.
-pub const ALL: [&Experiment; 16] = [
+pub const ALL: [&Experiment; 17] = [
     &odp_read::EXPERIMENT,
     &odp_send::EXPERIMENT,
     &odp_write::EXPERIMENT,
@@ -45,6 +46,7 @@ pub const ALL: [&Experiment; 16] = [
     &connectx6::EXPERIMENT,
     &workarounds::EXPERIMENT,
     &timeout_floor::EXPERIMENT,
+    &systems::EXPERIMENT,
 ];
 
 /// The experiments with these IDs, in the order of [`ALL`]; `all` selects all.

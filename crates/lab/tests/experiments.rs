@@ -38,7 +38,9 @@ fn one(id: &str) -> &'static Experiment {
 #[test]
 fn each_experiment_has_claims_data_and_a_figure() {
     for experiment in ALL {
-        let done = run_of(experiment, 2, 3, None, 1);
+        // Late READs are not in every run.
+        let trials = if ["flood-pages", "workarounds"].contains(&experiment.id) { 10 } else { 1 };
+        let done = run_of(experiment, 2, 3, None, trials);
         let (id, report) = (experiment.id, &done.report);
         assert!(!report.claims.is_empty() && !report.data.rows.is_empty(), "{id}");
         let names: HashSet<&str> = report.claims.iter().map(|claim| claim.name.as_str()).collect();
@@ -57,9 +59,18 @@ fn each_experiment_has_claims_data_and_a_figure() {
 
 #[test]
 fn calibrated_claims_hold() {
-    for id in
-        ["odp-read", "odp-send", "odp-write", "timeout", "damming-trace", "damming-else", "flood-pages", "connectx6"]
-    {
+    for id in [
+        "odp-read",
+        "odp-send",
+        "odp-write",
+        "timeout",
+        "damming-trace",
+        "damming-else",
+        "damming-argo",
+        "flood-pages",
+        "connectx6",
+        "systems",
+    ] {
         let claims = run(one(id), 2, 3, None).report.claims;
         let calibrated: Vec<_> = claims.iter().filter(|claim| claim.kind == Kind::Calibrated).collect();
         assert!(!calibrated.is_empty(), "{id}");
@@ -75,7 +86,8 @@ fn claims_about_damming_hold() {
         // The ends of ranges need more than two trials.
         for claim in run_of(one(id), 2, 3, None, 10).report.claims {
             // Of two observations that contradict each other, one fails.
-            assert!(claim.holds() || !claim.conflict.is_empty(), "{id}: {claim:?}");
+            let excused = !claim.conflict.is_empty() || claim.missing_mechanism().is_some();
+            assert!(claim.holds() || excused, "{id}: {claim:?}");
         }
     }
 }
@@ -113,7 +125,7 @@ fn claims_about_certain_adapters_do_not_apply_to_others() {
         progress: &|_, _| {},
         seen: Mutex::default(),
     };
-    for id in ["timeout", "connectx6"] {
+    for id in ["timeout", "connectx6", "systems", "timeout-floor", "damming-argo"] {
         let error = experiments::run(one(id), &bench).err().unwrap();
         assert!(error.to_string().contains("compares fixed adapters"), "{error}");
     }
@@ -125,7 +137,7 @@ fn claims_about_certain_adapters_do_not_apply_to_others() {
 #[test]
 fn experiments_are_selected_by_id() {
     let named = |ids: &[&str]| experiments::select(&ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>());
-    assert_eq!(named(&["all"]).unwrap().len(), 14);
+    assert_eq!(named(&["all"]).unwrap().len(), ALL.len());
     assert_eq!(
         named(&["timeout", "odp-read"]).unwrap().iter().map(|e| e.id).collect::<Vec<_>>(),
         ["odp-read", "timeout"]

@@ -1,13 +1,22 @@
 //! The profiles of `profiles/`, embedded.
 
-/// Names and contents.
-pub(crate) const EMBEDDED: [(&str, &str); 6] = [
+/// Names and contents: models of adapters, then the systems of T table 4.1.
+pub(crate) const EMBEDDED: [(&str, &str); 15] = [
     ("ideal", include_str!("../profiles/ideal.toml")),
     ("connectx3", include_str!("../profiles/connectx3.toml")),
     ("connectx4", include_str!("../profiles/connectx4.toml")),
     ("connectx5", include_str!("../profiles/connectx5.toml")),
     ("connectx6", include_str!("../profiles/connectx6.toml")),
     ("connectx6-roce", include_str!("../profiles/connectx6-roce.toml")),
+    ("private-a", include_str!("../profiles/systems/private-a.toml")),
+    ("private-b", include_str!("../profiles/systems/private-b.toml")),
+    ("reedbush-h", include_str!("../profiles/systems/reedbush-h.toml")),
+    ("reedbush-l", include_str!("../profiles/systems/reedbush-l.toml")),
+    ("abci", include_str!("../profiles/systems/abci.toml")),
+    ("ito", include_str!("../profiles/systems/ito.toml")),
+    ("azure-hcr", include_str!("../profiles/systems/azure-hcr.toml")),
+    ("private-c", include_str!("../profiles/systems/private-c.toml")),
+    ("azure-hbv2", include_str!("../profiles/systems/azure-hbv2.toml")),
 ];
 
 /// The names of the embedded profiles.

@@ -29,7 +29,8 @@ fn each_embedded_profile_has_all_keys_with_sources() {
             assert!(!value.source.is_empty(), "{name}: {} has no source", value.key);
             assert!(!value.means.is_empty(), "{name}: {} has no meaning", value.key);
         }
-        let own = std::fs::read_to_string(format!("profiles/{}.toml", each.profile.name)).expect("the file");
+        let own = ["profiles", "profiles/systems"].map(|folder| format!("{folder}/{}.toml", each.profile.name));
+        let own = own.iter().find_map(|path| std::fs::read_to_string(path).ok()).expect("the file");
         let has_base = own.contains("\nbase = ");
         for part in ["value = ", "source = \""] {
             let count = own.matches(part).count();
@@ -153,5 +154,13 @@ fn errors_name_the_file_the_key_and_the_valid_values() {
             assert!(error.contains(part), "{part} in {error}");
         }
         assert!(error.contains("mine.toml"), "{error}");
+    }
+}
+
+#[test]
+fn systems_have_the_values_of_their_adapters() {
+    for (name, adapter) in [("private-a", "connectx3"), ("abci", "connectx4"), ("azure-hcr", "connectx5")] {
+        let [system, adapter] = [name, adapter].map(|name| load(name).expect("an embedded profile"));
+        assert_eq!(Profile { name: adapter.name.clone(), ..system }, adapter);
     }
 }

@@ -23,7 +23,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 /// A READ that completes after this time, ms, is late: the page is present after a tenth of it.
-const LATE: f64 = 4.0;
+pub const LATE: f64 = 4.0;
 
 fn run(bench: &Bench<'_>) -> Result<Report> {
     let numbers = [128, 512];
