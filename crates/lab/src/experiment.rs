@@ -37,6 +37,8 @@ pub struct Report {
     pub ladders: Vec<Ladder>,
     /// All measurements, as `ID.csv`.
     pub data: Data,
+    /// Live: why some claims are simulated only.
+    pub not_live: &'static str,
     /// Further tables, each with a name.
     pub more: Vec<(&'static str, Data)>,
 }

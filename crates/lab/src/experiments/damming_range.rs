@@ -88,6 +88,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             ),
         );
     }
+    report.not_live = "Twice the RNR delay doubles the time of a sweep.";
     let share = || Axis::linear("share of trials with a timeout").showing(0.0, 1.0);
     report.panels = vec![
         Panel::new("Server-side ODP, by minimal RNR NAK delay", Axis::linear("interval (µs)"), share(), series),
