@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use weir_lab::micro::live::Live;
 use weir_lab::micro::sim::Simulated;
-use weir_lab::micro::{Micro, Outcome, Runner, Sides, Step};
+use weir_lab::micro::{Micro, Operation, Outcome, Runner, Sides, Step};
 use weir_stage::{Child, Finished, Side};
 
 const BOTH: Sides = Sides { client: true, server: true };
@@ -24,6 +24,7 @@ pub fn trials() -> Vec<Trial> {
         trial(Topology::Loopback, "weir lab micro reports a live run, and the commands to repeat it by hand", command),
         staged("two READs stall under connectx4, one does not", damming),
         staged("live as simulated: intervals at which READs are dammed", damming_range),
+        staged("live as simulated: T fig 6.2, a SEND is lost while the READ before it is replayed", argo),
         staged("live as simulated: ACK timeouts", timeout),
         staged("live as simulated: packet flood over 128 QPs", flood_pages),
     ]
@@ -50,6 +51,7 @@ fn every_operation(bed: &Bed) -> Result<()> {
         ("--operation send --num-ops 33 --num-qps 5 --size 5000", 33, 33 * 5000),
         ("--operation read --second send --num-ops 6 --size 4096 --touched", 6, 6 * 4096),
         ("--operation write --second read --num-ops 50 --num-qps 3 --dummy-every 100us --interval 50us", 50, 50 * 100),
+        ("--operation read --second send --num-ops 6 --size 4096 --in-turn --interval 26us", 6, 6 * 4096),
         ("--num-ops 1000 --num-qps 100", 1000, 1000 * 100),
     ] {
         let shown = micro(bed, &format!("--odp both {arguments}"))?;
@@ -194,6 +196,37 @@ impl Second {
     }
 }
 
+/// The page comes after the READ was repeated: its response leaves, then the READ is replayed for 20 ms, and the SEND that
+/// follows the response arrives meanwhile. Every simulated run has the packets of T fig 6.2 in its order, and at least one
+/// live run: in the others a thread was late by more than the 16 ms that the times leave.
+fn argo() -> Result<()> {
+    let profile = profile(LATE_PAGE)?;
+    let interval = Duration::from_millis(2);
+    let second = Some(Operation::Send);
+    let one = Micro { num_ops: 2, second, in_turn: true, interval, odp: SERVER, touched: true, ..Micro::default() };
+    let [live, simulated] = both(&Micro { size: 4096, rnr_timer: 20, ..one }, &profile)?;
+    let figure = [
+        (true, "RDMA Read Request", 0, false),
+        (false, "Acknowledge (RNR NAK)", 0, false),
+        (true, "RDMA Read Request", 0, false),
+        (false, "RDMA Read Response", 0, false),
+        (true, "Send", 1, true),
+        (false, "RDMA Read Response", 0, false),
+        (true, "Send", 1, false),
+        (false, "Acknowledge", 1, false),
+    ];
+    let same = |outcome: &Outcome| {
+        let steps = outcome.steps.iter().map(|s| (s.from_client, s.what.as_str(), s.operation, s.lost));
+        steps.eq(figure.iter().map(|&(client, what, operation, lost)| (client, what, Some(operation), lost)))
+    };
+    for outcome in &simulated {
+        ensure!(same(outcome) && outcome.timeouts == 1, "simulated: {}, {:#?}", shown(outcome), outcome.steps);
+    }
+    ensure!(live.iter().any(same), "live: {:#?}", live.iter().map(|outcome| &outcome.steps).collect::<Vec<_>>());
+    ensure!(live.iter().all(|outcome| outcome.status.is_none()), "live: an operation failed");
+    Ok(())
+}
+
 /// Each run has eight timeouts of 1.5 to 2 times 4.096 µs · 2^exponent; exponents below 13 count as 13. No run is
 /// shorter, and no simulated run is longer. Live timeouts may be late, but the shortest gap between two requests must
 /// be below the least timeout of the next exponent.
@@ -249,6 +282,12 @@ const LONG_PENDING: &str = "about = \"ConnectX-4 with a short timeout, and long 
 [ack_timeout]\nleast_exponent = 15\n
 [requester_faults]\nretransmit_us = [24000, 26000]\n
 [page_faults]\nresolve_us = [10000, 12000]\n";
+
+/// ConnectX-4 whose page comes 60 ms after the READ, and after the READ was repeated: that takes 27 to 44 ms.
+const LATE_PAGE: &str = "about = \"ConnectX-4 with a late page\"\nbase = \"connectx4\"\n
+[adapter]\nrepeated_read_us = 20000\n
+[ack_timeout]\nleast_exponent = 15\n
+[page_faults]\nresolve_us = 60000\n";
 
 /// ACK timeouts of at least 58 ms; a process that waits for its core is late by a few milliseconds.
 const SHORT: &str = "about = \"ConnectX-4 with a shorter timeout\"\nbase = \"connectx4\"\n
