@@ -1,5 +1,6 @@
 //! Results of experiments as a text table, JSON, files, and an HTML page.
 
+mod figures;
 mod files;
 mod page;
 mod table;
