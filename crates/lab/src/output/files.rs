@@ -96,8 +96,7 @@ fn section(done: &Done) -> String {
     }
     let conflicts = notes(&report.claims, |claim| Some(claim.conflict));
     let lacking = notes(&report.claims, Claim::missing_mechanism);
-    for (what, all) in
-        [("Observations of the papers that contradict a claim", conflicts), ("What the model lacks", lacking)]
+    for (what, all) in [("Observations of the papers that contradict a claim", conflicts), ("Why claims fail", lacking)]
     {
         if !all.is_empty() {
             let _ = writeln!(text, "\n{what}:\n");

@@ -125,6 +125,9 @@ fn section(done: &Done) -> String {
 
 /// Drawings, and beside them the papers' figure in words.
 fn figure(pair: &Pair) -> String {
+    if pair.drawings.is_empty() && !pair.missing {
+        return format!("<figure class=\"words\">\n{}</figure>\n", caption(pair));
+    }
     let mut html = "<figure>\n<div class=\"drawn\">\n".to_owned();
     for svg in &pair.drawings {
         let _ = writeln!(html, "<div class=\"scroll\">{svg}</div>");
@@ -132,13 +135,14 @@ fn figure(pair: &Pair) -> String {
     if pair.missing {
         html += "<p class=\"none\">Simulated only: this run has no drawing of it.</p>\n";
     }
-    html += "</div>\n";
-    if let Some(figure) = pair.figure {
-        let _ = writeln!(html, "<figcaption>\n<h3>{}</h3>\n<dl>", escape(&figure.head()));
-        for (term, text) in figure.terms() {
-            let _ = writeln!(html, "<dt>{term}<dd>{}", escape(text));
-        }
-        html += "</dl>\n</figcaption>\n";
+    html + "</div>\n" + &caption(pair) + "</figure>\n"
+}
+
+fn caption(pair: &Pair) -> String {
+    let Some(figure) = pair.figure else { return String::new() };
+    let mut html = format!("<figcaption>\n<h3>{}</h3>\n<dl>\n", escape(&figure.head()));
+    for (term, text) in figure.terms() {
+        let _ = writeln!(html, "<dt>{term}<dd>{}", escape(text));
     }
-    html + "</figure>\n"
+    html + "</dl>\n</figcaption>\n"
 }

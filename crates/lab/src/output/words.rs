@@ -62,8 +62,12 @@ impl Done {
 
 /// The paper's value with its unit, or the paper's words.
 pub(super) fn paper_with_unit(claim: &Claim) -> String {
-    match claim.paper {
+    match &claim.paper {
         Paper::Figure(_) => with_unit(claim.paper_text(), claim.unit),
+        // A range, such as "0.002 – 0.004".
+        Paper::Words(words) if words.chars().all(|letter| letter.is_ascii_digit() || ". –".contains(letter)) => {
+            with_unit(claim.paper_text(), claim.unit)
+        }
         Paper::Words(_) => claim.paper_text(),
     }
 }

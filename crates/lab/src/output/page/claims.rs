@@ -28,26 +28,32 @@ pub(super) fn inputs(all: &[Input]) -> String {
 }
 
 fn simple(done: &Done) -> String {
-    let mut html = "<div class=\"scroll\"><table class=\"claims\"><thead><tr><th>Claim<th class=\"num\">Paper\
-                    <th class=\"num\">Weir<th class=\"num\">Spread<th class=\"num\">Same if<th>Verdict<th>Seeds\
-                    <th>Label</thead>\n"
-        .to_owned();
+    // With one seed there is no spread.
+    let several = done.seeds > 1;
+    let (spread, seeds) = if several { ("<th class=\"num\">Spread", "<th>Seeds") } else { ("", "") };
+    let mut html = format!(
+        "<div class=\"scroll\"><table class=\"claims\"><thead><tr><th>Claim<th class=\"num\">Paper\
+         <th class=\"num\">Weir{spread}<th class=\"num\">Same if<th>Verdict{seeds}<th>Label</thead>\n"
+    );
     for claim in &done.report.claims {
+        let (mut spread, mut seeds) = (String::new(), String::new());
+        if several {
+            spread = format!("<td class=\"num\">{}", claim.spread_text());
+            seeds = format!("<td class=\"seeds\">{}", claim.seeds_text());
+        }
         let _ = writeln!(
             html,
-            "<tr class=\"{}\"><td>{}<td class=\"num\">{}<td class=\"num\">{}<td class=\"num\">{}\
-             <td class=\"num\">{}<td>{}<td class=\"seeds\">{}<td>{}",
+            "<tr class=\"{}\"><td>{}<td class=\"num\">{}<td class=\"num\">{}{spread}<td class=\"num\">{}\
+             <td>{}{seeds}<td>{}",
             class(claim),
             named(claim),
             escape(&paper_with_unit(claim)),
             escape(&weir_with_unit(claim)),
-            claim.spread_text(),
             claim.tolerance(),
             verdict(claim),
-            claim.seeds_text(),
             claim.kind.word()
         );
-        html += &notes(claim, 8);
+        html += &notes(claim, if several { 8 } else { 6 });
     }
     html + "</table></div>\n"
 }
@@ -99,13 +105,13 @@ fn named(claim: &Claim) -> String {
 
 /// Rows below a claim: what contradicts it, and what the model lacks.
 fn notes(claim: &Claim, columns: usize) -> String {
-    let lacks = claim.missing_mechanism().map(|text| ("The model lacks", text));
-    let conflict = Some(claim.conflict).filter(|text| !text.is_empty()).map(|text| ("The papers contradict it", text));
+    let lacks = claim.missing_mechanism().map(|text| ("Why it fails:", text));
+    let conflict = Some(claim.conflict).filter(|text| !text.is_empty()).map(|text| ("The papers contradict it:", text));
     let mut html = String::new();
     for (what, text) in conflict.into_iter().chain(lacks) {
         let (class, text) = (class(claim), escape(text));
         let _ =
-            writeln!(html, "<tr class=\"{class} because\"><td colspan=\"{columns}\"><div><b>{what}.</b> {text}</div>");
+            writeln!(html, "<tr class=\"{class} because\"><td colspan=\"{columns}\"><div><b>{what}</b> {text}</div>");
     }
     html
 }
