@@ -1,6 +1,6 @@
 //! The claims of an experiment as an HTML table, and its inputs.
 
-use crate::claim::Claim;
+use crate::claim::{Claim, Paper};
 use crate::experiment::{Done, Input};
 use crate::figure::escape;
 use crate::output::words::{paper_with_unit, weir_with_unit};
@@ -43,11 +43,11 @@ fn simple(done: &Done) -> String {
         }
         let _ = writeln!(
             html,
-            "<tr class=\"{}\"><td>{}<td class=\"num\">{}<td class=\"num\">{}{spread}<td class=\"num\">{}\
+            "<tr class=\"{}\"><td>{}<td class=\"num paper\">{}<td class=\"num\">{}{spread}<td class=\"num\">{}\
              <td>{}{seeds}<td>{}",
             class(claim),
             named(claim),
-            escape(&paper_with_unit(claim)),
+            paper(claim),
             escape(&weir_with_unit(claim)),
             claim.tolerance(),
             verdict(claim),
@@ -84,10 +84,10 @@ fn beside(done: &Done) -> String {
             });
         let _ = writeln!(
             html,
-            "<tr class=\"{}\"><td>{}<td class=\"num\">{}{live_cells}{simulated_cells}<td>{}",
+            "<tr class=\"{}\"><td>{}<td class=\"num paper\">{}{live_cells}{simulated_cells}<td>{}",
             class(claim),
             named(claim),
-            escape(&paper_with_unit(claim)),
+            paper(claim),
             claim.kind.word()
         );
         let lacking = live.filter(|claim| !claim.holds()).or(simulated).unwrap_or(claim);
@@ -101,6 +101,12 @@ fn named(claim: &Claim) -> String {
     let source =
         if claim.source.is_empty() { String::new() } else { format!(" <small>{}</small>", escape(claim.source)) };
     format!("{}{source}", escape(&claim.name))
+}
+
+/// The paper's value, which does not break before its unit, or the paper's words, which may break.
+fn paper(claim: &Claim) -> String {
+    let text = escape(&paper_with_unit(claim));
+    if matches!(claim.paper, Paper::Figure(_)) { text.replace(' ', "&nbsp;") } else { text }
 }
 
 /// Rows below a claim: what contradicts it, and what the model lacks.
