@@ -18,8 +18,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     source: "T fig. A.1 to A.3",
     paper: "The same experiments on ConnectX-6. The authors saw no damming. 128 READs over 128 QPs are fast; they \
             deduce from the requests that the adapter limits the outstanding READs of all QPs together. With 256 \
-            operations the second page is notified late, and all of 512 take about 300 ms. The times over the \
-            number of QPs are shorter than on ConnectX-4; one QP is enough for a flood of WRITEs.",
+            operations the status of the second page is updated late, and all of 512 take about 300 ms. The times \
+            over the number of QPs are shorter than on ConnectX-4; one QP is enough for a flood of WRITEs.",
     figures: &[
         PaperFigure {
             name: "T fig. A.2",

@@ -77,8 +77,8 @@ mod tests {
     #[test]
     fn each_class_has_a_colour_on_dark_ground() {
         let style = style();
-        for at in 0..COLOURS.len() {
-            assert!(style.contains(&format!(".s{at}{{stroke:{}}}", COLOURS[at].1)), "{style}");
+        for (at, (_, dark)) in COLOURS.iter().enumerate() {
+            assert!(style.contains(&format!(".s{at}{{stroke:{dark}}}")), "{style}");
         }
         assert!(style.contains(".f-ground{fill:#16181b}"), "{style}");
         assert_eq!(stroke(1), stroke(1 + COLOURS.len()));
