@@ -4,6 +4,9 @@ use anyhow::{Context, Result, ensure};
 use std::fmt::Write;
 use std::path::Path;
 
+/// Stands between the base and the changes in the name of a changed adapter.
+pub const CHANGED: &str = " with ";
+
 /// An embedded profile with changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adapter {
@@ -31,7 +34,7 @@ impl Adapter {
             self.changes.iter().map(|(section, key, value)| format!("{section}.{key} = {value}")).collect();
         match changes.is_empty() {
             true => self.base.to_owned(),
-            false => format!("{} with {}", self.base, changes.join(", ")),
+            false => format!("{}{CHANGED}{}", self.base, changes.join(", ")),
         }
     }
 

@@ -171,9 +171,10 @@ impl Claim {
         (all.iter().filter(within).count(), all.len())
     }
 
-    /// The lowest and the highest value of all seeds.
+    /// The lowest and the highest value of all seeds; NaN if it was not measured with each.
     pub fn spread(&self) -> (f64, f64) {
-        range(self.all())
+        let all = self.all();
+        if all.iter().any(|value| value.is_nan()) { (f64::NAN, f64::NAN) } else { range(all) }
     }
 
     fn all(&self) -> &[f64] {
@@ -265,7 +266,7 @@ fn digits(value: f64) -> f64 {
     (value * unit).round() / unit
 }
 
-/// To three significant digits; whole numbers in full.
+/// To three significant digits; whole numbers in full; "< 0.001" below a thousandth.
 pub fn figure(value: f64) -> String {
     let size = value.abs();
     match size {
@@ -273,7 +274,7 @@ pub fn figure(value: f64) -> String {
         s if s >= 10.0 => format!("{value:.1}"),
         s if s >= 1.0 => format!("{value:.2}"),
         s if s >= 0.001 => format!("{value:.3}"),
-        _ => format!("{value:.1e}"),
+        _ => "< 0.001".to_owned(),
     }
 }
 
@@ -318,6 +319,7 @@ mod tests {
         values[1] = f64::NAN;
         let claim = over(&values);
         assert!(!claim.holds() && claim.seeds() == (17, 20));
+        assert_eq!(claim.spread_text(), "not always measured");
         let alone = one(0.5).remove(0);
         assert_eq!((alone.seeds(), alone.spread_text()), ((1, 1), String::new()));
         let json = serde_json::to_value(claim.shown()).unwrap();
@@ -350,8 +352,8 @@ mod tests {
     #[test]
     fn figures_have_three_digits() {
         assert_eq!(
-            [0.0, 3.0, 0.1414, 4.5678, 45.67, 456.7, 3021.4].map(figure),
-            ["0", "3", "0.141", "4.57", "45.7", "457", "3021"]
+            [0.0, 3.0, 7e-6, 0.1414, 4.5678, 45.67, 456.7, 3021.4].map(figure),
+            ["0", "3", "< 0.001", "0.141", "4.57", "45.7", "457", "3021"]
         );
     }
 }

@@ -18,12 +18,29 @@ pub struct Experiment {
     pub source: &'static str,
     /// What the authors did and found.
     pub paper: &'static str,
+    /// The papers' own figures, in the order of the report's drawings.
+    pub figures: &'static [PaperFigure],
     /// Whether two real processes can run it in reasonable time.
     pub live: bool,
     /// Its claims are about certain adapters, so that it does not run with `--profile`.
     pub fixed_adapters: bool,
     /// Makes all runs and judges the claims.
     pub run: fn(&Bench<'_>) -> Result<Report>,
+}
+
+/// A figure of the papers, described beside the drawings of an experiment from its caption and from the text.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PaperFigure {
+    /// Its numbers, "T fig. 5.2, P fig. 4"; empty if the papers have no such figure.
+    pub name: &'static str,
+    /// Its quantities and units, and its scales where the text states them.
+    pub axes: &'static str,
+    /// What it shows, in the numbers that the text gives; without a figure: where the text has the result.
+    pub shows: &'static str,
+    /// In which respects the drawings here differ from it.
+    pub here: &'static str,
+    /// Number of drawings of the report that it belongs to: panels first, then bars, then ladders.
+    pub drawings: usize,
 }
 
 /// The results of an experiment.
@@ -74,6 +91,13 @@ pub struct Done {
     pub took: Duration,
     /// How late the machine woke, in live runs.
     pub wakeup: Option<Wakeup>,
+}
+
+impl PaperFigure {
+    /// Stands beside drawings of which the papers have no figure.
+    pub const fn none(shows: &'static str, drawings: usize) -> PaperFigure {
+        PaperFigure { name: "", axes: "", shows, here: "", drawings }
+    }
 }
 
 impl Report {

@@ -1,5 +1,6 @@
 //! Results of experiments as a text table, JSON, files, and an HTML page.
 
+mod figures;
 mod files;
 mod page;
 mod table;
@@ -125,6 +126,29 @@ mod tests {
         }
         let outside = ["src=", "url(", "<link", "<script", "@import"];
         assert!(outside.iter().all(|word| !html.contains(word)), "the page loads another file");
+    }
+
+    #[test]
+    fn a_live_page_shows_both_values_with_their_own_verdicts() {
+        let mut claim = done().report.claims.remove(0);
+        claim.values = vec![1.05, 1.02, 3.0];
+        let other = Claim::near(Kind::Shaped, "only simulated", 1.0, 0.1, 1.0, "ms");
+        let html = page(&[Done { live: true, simulated: vec![claim, other], ..done() }]);
+        for text in ["Live", "Simulated", "2 of 3", "not run live", "not simulated", "once, so its verdict"] {
+            assert!(html.contains(text), "{text}: {html}");
+        }
+        let row = html.split("a &lt; b | c").nth(2).unwrap().split("<tr").next().unwrap();
+        assert!(row.find("holds").unwrap() < row.find("fails").unwrap(), "{row}");
+    }
+
+    #[test]
+    fn the_summary_counts_each_label_and_explains_its_signs() {
+        for text in [page(&[done()]), index(&[done()])] {
+            assert!(text.contains("1 of 1") && text.contains("0 of 1") && text.contains("1 of 2"), "{text}");
+            assert!(text.contains("“18 of 20”") && text.contains("–"), "{text}");
+        }
+        let html = page(&[done()]);
+        assert!(html.contains("◼ calibrated, ◆ shaped, ● predicted") && html.contains(">✗</span> the claim fails"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::adapter::Adapter;
 use crate::bench::Bench;
 use crate::claim::{Claim, Kind::Calibrated, Kind::Predicted, Kind::Shaped};
 use crate::data::Data;
-use crate::experiment::{Experiment, Input, Report};
+use crate::experiment::{Experiment, Input, PaperFigure, Report};
 use crate::figure::{Axis, Ladder, Panel, Series};
 use crate::micro::ladder::RNR_NAK;
 use crate::micro::{Micro, Operation, Outcome};
@@ -22,6 +22,21 @@ pub const EXPERIMENT: Experiment = Experiment {
     paper: "A fragment of a capture: ArgoDSM over MPI and UCX, with the RNR delay of 0.96 ms and the C_ACK of 18 that UCX \
             sets. A READ gets an RNR NAK and is sent again after 4.8 ms. Its response completes it. A SEND leaves 26 µs \
             later and gets no ACK. A second response to the READ follows. The SEND is sent again after 1.66 s.",
+    figures: &[
+        PaperFigure::none(
+            "T fig. 6.1 and 6.2: some starts of ArgoDSM have a timeout and others have none. Why, the text does not say.",
+            1,
+        ),
+        PaperFigure {
+            name: "T fig. 6.2",
+            axes: "A list of eight packets, numbers 117 to 124 of a capture, with times in seconds, LIDs, PSNs and names.",
+            shows: "READ at 70.8 ms, RNR NAK at 72.5, READ again at 77.3, its response at 78.0, SEND 26 µs later, a second \
+                    response at 78.8, SEND again at 1739.3, ACK 5 µs later.",
+            here: "A ladder from the first READ on. Gaps are logarithms of time, and silences of more than 20 ms break the \
+                   axis.",
+            drawings: 1,
+        },
+    ],
     live: true,
     fixed_adapters: true,
     run,

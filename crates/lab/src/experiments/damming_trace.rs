@@ -4,7 +4,7 @@ use super::common::*;
 use crate::bench::Bench;
 use crate::claim::{Claim, Kind, Kind::Calibrated, Kind::Shaped};
 use crate::data::Data;
-use crate::experiment::{Experiment, Report};
+use crate::experiment::{Experiment, PaperFigure, Report};
 use crate::figure::Ladder;
 use crate::micro::ladder::RNR_NAK;
 use crate::micro::{Micro, Outcome};
@@ -14,9 +14,31 @@ pub const EXPERIMENT: Experiment = Experiment {
     id: "damming-trace",
     title: "Packet damming: packets on the wire",
     source: "T fig. 5.3, P fig. 5",
-    paper: "The second READ is posted while the first waits for its retransmission. It is sent 2–4 µs behind the \
-            retransmitted first READ and gets no response. Nothing happens until the timeout: after 542 ms \
+    paper: "The second READ is posted while the first waits for its retransmission. It leaves 2–4 µs behind the \
+            retransmitted first READ and gets no response. Nothing happens until the timeout: at 542 ms \
             (server-side ODP) or 436 ms (client-side ODP) it is retransmitted, and the response comes at once.",
+    figures: &[
+        PaperFigure {
+            name: "T fig. 5.3, left; P fig. 5",
+            axes: "Two hosts, time from top to bottom. T lists the packets with their times, in s to the µs.",
+            shows: "Server-side ODP: RNR NAK at 0.140 ms, a response at 0.451 ms, the first READ again at 3.968 ms \
+                    and the second at 3.970 ms, a response to the first at 4.051 ms, the second READ again at \
+                    541.748 ms, its response at 541.755 ms.",
+            here: "One run, its times in ms. The text does not give the interval between the posts: it is 1000 µs \
+                   here. A cross marks the request that the responder loses; a capture of the adapters does not \
+                   show the loss.",
+            drawings: 1,
+        },
+        PaperFigure {
+            name: "T fig. 5.3, right; P fig. 5",
+            axes: "As on the left.",
+            shows: "Client-side ODP: a response at 0.005 ms, the first READ again at 0.778 ms and the second at \
+                    0.782 ms, a response to the first at 0.861 ms, the second READ again at 435.909 ms, its \
+                    response at 435.912 ms.",
+            here: "One run. The interval between the posts is 300 µs here.",
+            drawings: 1,
+        },
+    ],
     live: true,
     fixed_adapters: false,
     run,

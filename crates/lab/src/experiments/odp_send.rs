@@ -3,7 +3,7 @@
 use super::common::*;
 use crate::bench::Bench;
 use crate::claim::{Claim, Kind::Calibrated};
-use crate::experiment::{Experiment, Input, Report};
+use crate::experiment::{Experiment, Input, PaperFigure, Report};
 use crate::figure::Ladder;
 use crate::micro::ladder::RNR_NAK;
 use crate::micro::{Micro, Operation};
@@ -13,9 +13,27 @@ pub const EXPERIMENT: Experiment = Experiment {
     id: "odp-send",
     title: "One SEND and a page fault",
     source: "T fig. 4.3",
-    paper: "A single SEND. If the receiver's page is missing, the receiver sends an RNR NAK once the page is present, \
-            half a millisecond later, and the sender retransmits the SEND after the RNR wait. If the sender's page is \
-            missing, the sender sends nothing before the page is present.",
+    paper: "A single SEND. If the receiver's page is missing, the receiver sends an RNR NAK half a millisecond \
+            later, which is about the time of a page fault, and the sender retransmits the SEND after the RNR \
+            wait. If the sender's page is missing, the capture shows the SEND once, with its ACK: the sender sends \
+            nothing before its page is present.",
+    figures: &[
+        PaperFigure {
+            name: "T fig. 4.3, left",
+            axes: "Two hosts, time from top to bottom, and a list of the packets with their times, in s to the µs.",
+            shows: "Server-side ODP: RNR NAK at 0.513 ms, the SEND again at 3.905 ms, its ACK at 3.906 ms.",
+            here: "One run, its times in ms. The RNR wait is drawn anew each time. Distances grow with the \
+                   logarithm of time.",
+            drawings: 1,
+        },
+        PaperFigure {
+            name: "T fig. 4.3, right",
+            axes: "As on the left.",
+            shows: "Client-side ODP: the SEND at 0 ms, its ACK at 0.003 ms.",
+            here: "The times count from the post, so the SEND leaves later than at 0 ms.",
+            drawings: 1,
+        },
+    ],
     live: true,
     fixed_adapters: false,
     run,

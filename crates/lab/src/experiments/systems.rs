@@ -8,7 +8,7 @@ use super::flood_pages::{last, many, times};
 use crate::bench::Bench;
 use crate::claim::{Claim, Kind::Calibrated, Kind::Shaped};
 use crate::data::Data;
-use crate::experiment::{Experiment, Input, Report};
+use crate::experiment::{Experiment, Input, PaperFigure, Report};
 use crate::figure::{Axis, Bars};
 use crate::micro::Micro;
 use anyhow::Result;
@@ -20,6 +20,17 @@ pub const EXPERIMENT: Experiment = Experiment {
     paper: "Clusters, private servers and virtual machines with four generations of adapters. All but the one with \
             ConnectX-5 have timeouts of half a second. Damming occurs on the five with ConnectX-4, and not with \
             ConnectX-6. Packets could be captured on private servers only.",
+    figures: &[
+        PaperFigure::none("T 5.1.3: damming occurs on various systems with ConnectX-4, and not with ConnectX-6.", 1),
+        PaperFigure {
+            name: "T table 4.1",
+            axes: "A table: system, PSID, model of the adapter, versions of driver and firmware.",
+            shows: "Private servers with ConnectX-3, -4 and -6, four clusters with ConnectX-4, virtual machines with \
+                    ConnectX-5 and -6.",
+            here: "Not drawn; each system is a profile, and the claims name it.",
+            drawings: 0,
+        },
+    ],
     live: true,
     fixed_adapters: true,
     run,

@@ -5,7 +5,7 @@ use crate::adapter::Adapter;
 use crate::bench::Bench;
 use crate::claim::{Claim, Kind::Predicted};
 use crate::data::Data;
-use crate::experiment::{Experiment, Report};
+use crate::experiment::{Experiment, PaperFigure, Report};
 use crate::figure::{Axis, Panel, Series};
 use crate::micro::Micro;
 use anyhow::Result;
@@ -16,6 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     source: "T 7.2",
     paper: "Proposed, not measured: a short timeout would solve packet damming, if the adapter's lower limit can be \
             changed and causes no other problem. Packet flood is no matter of timeouts.",
+    figures: &[PaperFigure::none("T 7.2 proposes a short timeout against damming. It was not tried.", 2)],
     live: true,
     fixed_adapters: true,
     run,

@@ -6,7 +6,7 @@ use crate::adapter::Adapter;
 use crate::bench::Bench;
 use crate::claim::{Claim, Kind::Predicted};
 use crate::data::Data;
-use crate::experiment::{Experiment, Report};
+use crate::experiment::{Experiment, PaperFigure, Report};
 use crate::figure::{Axis, Panel, Series};
 use crate::micro::{Micro, Workaround};
 use crate::statistics::mean;
@@ -16,9 +16,21 @@ pub const EXPERIMENT: Experiment = Experiment {
     id: "workarounds",
     title: "Workarounds in the application",
     source: "T 7.1, P IX-A",
-    paper: "Proposed, not measured: with the smallest RNR delay there are few intervals at which READs can be dammed; \
-            periodic dummy operations, while others are outstanding, reveal the loss before the timeout; and \
-            operations that are caught in a flood can be issued again, because the page itself is present.",
+    paper: "Proposed, not measured: with the smallest RNR delay there are few intervals at which READs can be \
+            dammed; periodic dummy operations reveal the loss before the timeout; and operations that are caught \
+            in a flood can be issued again, because the page itself is present.",
+    figures: &[
+        PaperFigure::none(
+            "T 7.1 and P IX-A propose the workarounds against damming in words. The curves are those \
+                           of T fig. 5.4a, as average times, with and without the workarounds.",
+            1,
+        ),
+        PaperFigure::none(
+            "T 7.1 and P IX-A say that issuing the operations again might help against a flood. The \
+                           curves are those of T fig. 5.9b, over all pages.",
+            1,
+        ),
+    ],
     live: true,
     fixed_adapters: false,
     run,

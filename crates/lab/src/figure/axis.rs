@@ -53,15 +53,19 @@ impl Axis {
         let (low, high) = all.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
         let (low, high) = if low <= high { (low, high) } else { (1.0, 10.0) };
         let log = self.scale != Scale::Linear;
-        let ticks = match self.scale {
+        let mut ticks = match self.scale {
             Scale::Linear => steps(low, high),
             Scale::Log => decades(low, high),
             Scale::Sizes => powers(low, high),
         };
+        // A range that is given ends the axis, unless values lie beyond it.
+        let ends = self.shows.is_some_and(|(_, most)| most >= high && most > low);
+        ticks.retain(|(tick, _)| !ends || *tick <= high);
         let low = ticks.first().map_or(low, |(tick, _)| low.min(*tick));
         let high = ticks.last().map_or(high, |(tick, _)| high.max(*tick));
         let high = if high > low { high } else { low + low.abs().max(1.0) };
-        AxisLayout { low, high, log, from, to, ticks }
+        let between = if self.scale == Scale::Log { between(low, high) } else { vec![] };
+        AxisLayout { low, high, log, from, to, ticks, between }
     }
 }
 
@@ -74,6 +78,8 @@ pub(super) struct AxisLayout {
     to: f64,
     /// Value and text of each tick.
     pub ticks: Vec<(f64, String)>,
+    /// Values between the ticks of a logarithmic axis: 2 to 9 times the powers of ten.
+    pub between: Vec<f64>,
 }
 
 impl AxisLayout {
@@ -88,11 +94,24 @@ impl AxisLayout {
 /// Ticks at powers of ten around the values, and if these are few also at 2 and 5 times them.
 fn decades(low: f64, high: f64) -> Vec<(f64, String)> {
     let (first, last) = (low.log10().floor() as i32, high.max(low * 1.01).log10().ceil() as i32);
-    let within: &[f64] = if last - first <= 2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
-    let all = (first..=last).flat_map(|power| within.iter().map(move |w| w * 10f64.powi(power)));
-    let wanted: Vec<f64> = all.filter(|tick| *tick >= low / 2.01 && *tick <= high * 2.01).collect();
+    let near = |within: &'static [f64]| -> Vec<f64> {
+        let all = (first..=last).flat_map(|power| within.iter().map(move |w| w * 10f64.powi(power)));
+        all.filter(|tick| *tick >= low / 2.01 && *tick <= high * 2.01).collect()
+    };
+    let powers = near(&[1.0]);
+    let wanted = if powers.len() < 3 { near(&[1.0, 2.0, 5.0]) } else { powers };
     let ticks = if wanted.len() < 2 { vec![10f64.powi(first), 10f64.powi(last)] } else { wanted };
-    ticks.into_iter().map(|tick| (tick, plain(tick))).collect()
+    // Beside powers such as 10⁶, 10000 is a power, too.
+    let large = ticks.last().is_some_and(|tick| *tick > 9e4);
+    let name = |tick: f64| if large && tick > 9e3 { raised(tick) } else { plain(tick) };
+    ticks.into_iter().map(|tick| (tick, name(tick))).collect()
+}
+
+/// 2 to 9 times the powers of ten, between two values.
+fn between(low: f64, high: f64) -> Vec<f64> {
+    let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;
+    let all = powers.flat_map(|power| (2..=9).map(move |n| f64::from(n) * 10f64.powi(power)));
+    all.filter(|value| *value > low && *value < high).collect()
 }
 
 /// Ticks in round steps around the values; they include zero if all values are positive.
@@ -123,14 +142,19 @@ fn size(power: i32) -> String {
 /// A figure without trailing zeros; large figures as multiples of powers of ten.
 pub(super) fn plain(figure: f64) -> String {
     if figure.abs() >= 2e4 {
-        let power = figure.abs().log10().floor() as i32;
-        let lead = figure / 10f64.powi(power);
-        let raised: String = power.to_string().chars().map(superscript).collect();
-        return if (lead - 1.0).abs() < 1e-9 { format!("10{raised}") } else { format!("{lead:.0}·10{raised}") };
+        return raised(figure);
     }
     let text = if figure.abs() < 0.01 { format!("{figure:.5}") } else { format!("{figure:.3}") };
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text.is_empty() || text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
+
+/// A multiple of a power of ten.
+fn raised(figure: f64) -> String {
+    let power = (figure.abs().log10() + 1e-9).floor() as i32;
+    let lead = figure / 10f64.powi(power);
+    let exponent: String = power.to_string().chars().map(superscript).collect();
+    if (lead - 1.0).abs() < 1e-9 { format!("10{exponent}") } else { format!("{lead:.0}·10{exponent}") }
 }
 
 fn superscript(digit: char) -> char {
@@ -156,6 +180,8 @@ mod tests {
         assert_eq!(values(steps(0.0, 6000.0)), [0.0, 1000.0, 2000.0, 3000.0, 4000.0, 5000.0, 6000.0]);
         assert_eq!(values(decades(3.0, 4000.0)), [10.0, 100.0, 1000.0]);
         assert_eq!(values(decades(3.0, 90.0)), [2.0, 5.0, 10.0, 20.0, 50.0, 100.0]);
+        assert_eq!(values(decades(6.0, 350.0)), [5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0]);
+        assert_eq!(decades(1e4, 9e5).iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>(), ["10⁴", "10⁵", "10⁶"]);
         assert_eq!(powers(1.0, 1048576.0).last().unwrap().1, "1 MiB");
         assert_eq!([0.0, 0.5, 10.0, 1000.0, 1e6, 2e7].map(plain), ["0", "0.5", "10", "1000", "10⁶", "2·10⁷"]);
     }
@@ -165,6 +191,20 @@ mod tests {
         assert!(!Axis::log("").can_show(0.0) && Axis::linear("").can_show(0.0) && !Axis::linear("").can_show(f64::NAN));
         let layout = Axis::log("").layout([f64::NAN, 0.0].into_iter(), 0.0, 100.0);
         assert!(layout.at(3.0).is_finite());
+    }
+
+    #[test]
+    fn a_logarithmic_axis_has_values_between_its_powers() {
+        assert_eq!(between(5.0, 40.0), [6.0, 7.0, 8.0, 9.0, 20.0, 30.0]);
+        assert!(Axis::linear("").layout([1.0, 9.0].into_iter(), 0.0, 1.0).between.is_empty());
+    }
+
+    #[test]
+    fn a_given_range_ends_the_axis() {
+        let axis = Axis::linear("").showing(0.0, 128.0);
+        let ticks = |most: f64| axis.layout([most].into_iter(), 0.0, 100.0);
+        assert_eq!((ticks(128.0).at(128.0), values(ticks(128.0).ticks)), (100.0, vec![0.0, 50.0, 100.0]));
+        assert_eq!(values(ticks(140.0).ticks), [0.0, 50.0, 100.0, 150.0]);
     }
 
     #[test]

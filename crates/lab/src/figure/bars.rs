@@ -1,7 +1,8 @@
 //! Horizontal bars: a value for each named condition.
 
 use super::axis::Axis;
-use super::{COLOURS, Drawing, GREY, LETTER, escape};
+use super::colour::{AXIS, GRID, fill};
+use super::{Drawing, LETTER, escape};
 use std::fmt::Write;
 
 /// A chart of bars.
@@ -37,8 +38,9 @@ impl Drawing for Bars {
             let coordinate = x.at(*tick);
             let _ = writeln!(
                 svg,
-                "<line x1=\"{coordinate:.1}\" x2=\"{coordinate:.1}\" y1=\"{TOP}\" y2=\"{floor}\" stroke=\"#ddd\"/>\
+                "<line x1=\"{coordinate:.1}\" x2=\"{coordinate:.1}\" y1=\"{TOP}\" y2=\"{floor}\" {}/>\
                  <text x=\"{coordinate:.1}\" y=\"{}\" text-anchor=\"middle\">{name}</text>",
+                GRID.stroke(),
                 floor + 16.0
             );
         }
@@ -55,12 +57,12 @@ impl Drawing for Bars {
                 let end = x.at(*value);
                 let _ = writeln!(
                     svg,
-                    "<rect x=\"{left:.1}\" y=\"{}\" width=\"{:.1}\" height=\"{}\" fill=\"{}\"/>\
+                    "<rect x=\"{left:.1}\" y=\"{}\" width=\"{:.1}\" height=\"{}\" {}/>\
                      <text x=\"{:.1}\" y=\"{}\">{}</text>",
                     y + 4.0,
                     (end - left).max(1.0),
                     BAR - 8.0,
-                    COLOURS[0],
+                    fill(0),
                     end + 6.0,
                     y + BAR / 2.0 + 4.0,
                     super::axis::plain((value * 1000.0).round() / 1000.0)
@@ -69,8 +71,9 @@ impl Drawing for Bars {
         }
         let _ = writeln!(
             svg,
-            "<path d=\"M{left:.1} {TOP}V{floor}\" stroke=\"{GREY}\"/>\
+            "<path d=\"M{left:.1} {TOP}V{floor}\" {}/>\
              <text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+            AXIS.stroke(),
             (left + WIDTH - RIGHT) / 2.0,
             floor + 36.0,
             escape(&self.x.label)

@@ -1,7 +1,8 @@
 //! Line charts.
 
 use super::axis::{Axis, AxisLayout};
-use super::{COLOURS, Drawing, GREY, LETTER, escape};
+use super::colour::{AXIS, BAND, FAINT, GRID, fill, stroke};
+use super::{Drawing, LETTER, escape};
 use std::fmt::Write;
 
 /// A chart of lines over a common axis.
@@ -63,6 +64,7 @@ const LINE: f64 = 18.0;
 const DASHES: [&str; 4] = ["", "7 3", "2 3", "9 3 2 3"];
 /// Series with more points than this have no marks.
 const MARKED: usize = 80;
+const DENSE: usize = 30;
 
 impl From<(f64, f64)> for Point {
     fn from((x, y): (f64, f64)) -> Point {
@@ -128,9 +130,10 @@ impl Drawing for Panel {
             let (high, low) = (y.at(band.high), y.at(band.low));
             let _ = writeln!(
                 svg,
-                "<rect x=\"{LEFT}\" width=\"{}\" y=\"{high:.1}\" height=\"{:.1}\" fill=\"#e4e4e4\"/>",
+                "<rect x=\"{LEFT}\" width=\"{}\" y=\"{high:.1}\" height=\"{:.1}\" {}/>",
                 WIDTH - RIGHT - LEFT,
-                (low - high).max(1.0)
+                (low - high).max(1.0),
+                BAND.fill()
             );
         }
         svg += &self.axes(&x, &y, top);
@@ -144,35 +147,44 @@ impl Drawing for Panel {
 impl Panel {
     fn axes(&self, x: &AxisLayout, y: &AxisLayout, top: f64) -> String {
         let mut svg = String::new();
+        let floor = HEIGHT - BOTTOM;
+        for coordinate in y.between.iter().map(|value| y.at(*value)) {
+            let _ = writeln!(svg, "<path d=\"M{LEFT} {coordinate:.1}H{}\" {}/>", WIDTH - RIGHT, FAINT.stroke());
+        }
+        for coordinate in x.between.iter().map(|value| x.at(*value)) {
+            let _ = writeln!(svg, "<path d=\"M{coordinate:.1} {floor}v3\" {}/>", AXIS.stroke());
+        }
         for (tick, name) in &y.ticks {
             let coordinate = y.at(*tick);
             let _ = writeln!(
                 svg,
-                "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{coordinate:.1}\" y2=\"{coordinate:.1}\" stroke=\"#ddd\"/>\
+                "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{coordinate:.1}\" y2=\"{coordinate:.1}\" {}/>\
                  <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>",
                 WIDTH - RIGHT,
+                GRID.stroke(),
                 LEFT - 6.0,
                 coordinate + 4.0
             );
         }
-        let floor = HEIGHT - BOTTOM;
         for (tick, name) in &x.ticks {
             let _ = writeln!(
                 svg,
-                "<line x1=\"{0:.1}\" x2=\"{0:.1}\" y1=\"{floor}\" y2=\"{1}\" stroke=\"{GREY}\"/>\
-                 <text x=\"{0:.1}\" y=\"{2}\" text-anchor=\"middle\">{name}</text>",
+                "<line x1=\"{0:.1}\" x2=\"{0:.1}\" y1=\"{floor}\" y2=\"{1}\" {2}/>\
+                 <text x=\"{0:.1}\" y=\"{3}\" text-anchor=\"middle\">{name}</text>",
                 x.at(*tick),
-                floor + 4.0,
+                floor + 5.0,
+                AXIS.stroke(),
                 floor + 18.0
             );
         }
         let middle = (top + floor) / 2.0;
         let _ = writeln!(
             svg,
-            "<path d=\"M{LEFT} {top}V{floor}H{}\" fill=\"none\" stroke=\"{GREY}\"/>\
+            "<path d=\"M{LEFT} {top}V{floor}H{}\" fill=\"none\" {}/>\
              <text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\
              <text transform=\"translate(16 {middle}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
             WIDTH - RIGHT,
+            AXIS.stroke(),
             (LEFT + WIDTH - RIGHT) / 2.0,
             HEIGHT - 10.0,
             escape(&self.x.label),
@@ -198,18 +210,19 @@ impl Panel {
             last = Some(*py);
         }
         let _ = writeln!(svg, "<polyline points=\"{}\" {style}/>", line.trim_end());
-        let colour = COLOURS[at % COLOURS.len()];
+        // Where points are dense, the ranges have no ends.
+        let dense = positions.len() > DENSE;
         for point in self.points(series) {
             let Some((low, high)) = point.range.filter(|(low, high)| self.y.can_show(*low) && low < high) else {
                 continue;
             };
             let (px, low, high) = (x.at(point.x), y.at(low), y.at(high));
-            let _ = writeln!(
-                svg,
-                "<path d=\"M{:.1} {low:.1}h6m-3 0V{high:.1}m-3 0h6\" fill=\"none\" stroke=\"{colour}\" \
-                 stroke-opacity=\"0.6\"/>",
-                px - 3.0
-            );
+            let shape = match dense {
+                true => format!("M{px:.1} {low:.1}V{high:.1}"),
+                false => format!("M{:.1} {low:.1}h6m-3 0V{high:.1}m-3 0h6", px - 3.0),
+            };
+            let opacity = if dense { 0.4 } else { 0.6 };
+            let _ = writeln!(svg, "<path d=\"{shape}\" fill=\"none\" {} stroke-opacity=\"{opacity}\"/>", stroke(at));
         }
         if series.look == Look::Line && positions.len() <= MARKED {
             for (px, py) in positions {
@@ -238,7 +251,7 @@ impl Panel {
                     writeln!(svg, "<path d=\"M{x} {middle}h24\" {}/>{mark}", style(look, at))
                 }
                 None => {
-                    writeln!(svg, "<rect x=\"{x}\" y=\"{}\" width=\"24\" height=\"10\" fill=\"#e4e4e4\"/>", y - 9.0)
+                    writeln!(svg, "<rect x=\"{x}\" y=\"{}\" width=\"24\" height=\"10\" {}/>", y - 9.0, BAND.fill())
                 }
             };
             let _ = writeln!(svg, "<text x=\"{}\" y=\"{y}\">{}</text>", x + 30.0, escape(name));
@@ -250,10 +263,10 @@ impl Panel {
 
 fn style(look: Look, at: usize) -> String {
     match look {
-        Look::Guide => format!("fill=\"none\" stroke=\"{GREY}\" stroke-dasharray=\"3 3\""),
+        Look::Guide => format!("fill=\"none\" {} stroke-dasharray=\"3 3\"", AXIS.stroke()),
         _ => format!(
-            "fill=\"none\" stroke=\"{}\" stroke-width=\"2\" stroke-dasharray=\"{}\"",
-            COLOURS[at % COLOURS.len()],
+            "fill=\"none\" {} stroke-width=\"2\" stroke-dasharray=\"{}\"",
+            stroke(at),
             DASHES[at % DASHES.len()]
         ),
     }
@@ -261,14 +274,13 @@ fn style(look: Look, at: usize) -> String {
 
 /// The mark of a series, with its shape and colour.
 fn mark(at: usize, x: f64, y: f64) -> String {
-    let colour = COLOURS[at % COLOURS.len()];
     let shape = match at % 4 {
         0 => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.2\""),
         1 => format!("<path d=\"M{:.1} {:.1}h6v6h-6z\"", x - 3.0, y - 3.0),
         2 => format!("<path d=\"M{x:.1} {:.1}l3.8 6.6h-7.6z\"", y - 4.0),
         _ => format!("<path d=\"M{x:.1} {:.1}l4 4-4 4-4-4z\"", y - 4.0),
     };
-    format!("{shape} fill=\"{colour}\"/>\n")
+    format!("{shape} {}/>\n", fill(at))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Packet ladders, as in the papers: two vertical lines, time from top to bottom, an arrow for each packet.
 
-use super::{COLOURS, Drawing, GREY, INK, escape};
+use super::colour::{GROUND, INK, NOTE, fill, stroke};
+use super::{Drawing, escape};
 use crate::micro::Step;
 use std::fmt::Write;
 use std::time::Duration;
@@ -26,7 +27,7 @@ pub struct Rung {
     pub lost: bool,
 }
 
-const WIDTH: f64 = 460.0;
+const WIDTH: f64 = 520.0;
 const CLIENT: f64 = 96.0;
 const SERVER: f64 = WIDTH - 96.0;
 const TOP: f64 = 64.0;
@@ -96,9 +97,10 @@ impl Drawing for Ladder {
             let _ = writeln!(
                 svg,
                 "<text x=\"{x}\" y=\"{}\" text-anchor=\"middle\" font-weight=\"bold\">{name}</text>\
-                 <line x1=\"{x}\" x2=\"{x}\" y1=\"{}\" y2=\"{floor}\" stroke=\"{INK}\" stroke-width=\"1.5\"/>",
+                 <line x1=\"{x}\" x2=\"{x}\" y1=\"{}\" y2=\"{floor}\" {} stroke-width=\"1.5\"/>",
                 TOP - 16.0,
-                TOP - 8.0
+                TOP - 8.0,
+                INK.stroke()
             );
         }
         for (rung, (y, broken)) in self.rungs.iter().zip(&positions) {
@@ -115,9 +117,10 @@ impl Drawing for Ladder {
         };
         let _ = writeln!(
             svg,
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-size=\"11\" fill=\"#666\">{note}</text>",
+            "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-size=\"11\" {}>{note}</text>",
             WIDTH / 2.0,
-            floor + 18.0
+            floor + 18.0,
+            NOTE.fill()
         );
         svg
     }
@@ -129,18 +132,20 @@ fn arrow(rung: &Rung, y: f64) -> String {
     // The arrow of a lost packet ends before the other line.
     let share = if rung.lost { 0.84 } else { 1.0 };
     let (end, low) = (from + (to - from) * share, y + SLOPE * share);
-    let colour = COLOURS[rung.operation.unwrap_or(0) as usize % COLOURS.len()];
+    let colour = rung.operation.unwrap_or(0) as usize;
     let mut svg = String::new();
     let _ = write!(
         svg,
-        "<path d=\"M{from} {y:.1}L{end:.1} {low:.1}\" stroke=\"{colour}\" stroke-width=\"1.6\" fill=\"none\"/>"
+        "<path d=\"M{from} {y:.1}L{end:.1} {low:.1}\" {} stroke-width=\"1.6\" fill=\"none\"/>",
+        stroke(colour)
     );
     let _ = if rung.lost {
         write!(
             svg,
-            "<path class=\"lost\" d=\"M{0:.1} {1:.1}l10 10m0 -10l-10 10\" stroke=\"{INK}\" stroke-width=\"2\"/>",
+            "<g class=\"lost\"><path d=\"M{0:.1} {1:.1}l10 10m0 -10l-10 10\" {2} stroke-width=\"2\"/></g>",
             end - 5.0,
-            low - 5.0
+            low - 5.0,
+            INK.stroke()
         )
     } else {
         // The head lies along the arrow.
@@ -148,22 +153,24 @@ fn arrow(rung: &Rung, y: f64) -> String {
         let sink = SLOPE / (SERVER - CLIENT) * 9.0;
         write!(
             svg,
-            "<path d=\"M{end:.1} {low:.1}l{back:.1} {:.1}v{:.1}z\" fill=\"{colour}\"/>",
+            "<path d=\"M{end:.1} {low:.1}l{back:.1} {:.1}v{:.1}z\" {}/>",
             -half - sink,
-            2.0 * half
+            2.0 * half,
+            fill(colour)
         )
     };
     let (x, anchor) = if rung.from_client { (CLIENT - 8.0, "end") } else { (SERVER + 8.0, "start") };
-    let middle = (CLIENT + SERVER) / 2.0;
+    // The label lies on the arrow's middle.
+    let middle = (from + end) / 2.0;
     let tilt = way * SLOPE.atan2(SERVER - CLIENT).to_degrees();
     let label = if rung.lost { format!("{}, lost", rung.label) } else { rung.label.clone() };
     let _ = writeln!(
         svg,
         "<text x=\"{x}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>\
-         <text transform=\"translate({middle} {:.1}) rotate({tilt:.2})\" text-anchor=\"middle\" fill=\"{colour}\">{}</text>",
+         <text transform=\"translate({middle} {:.1}) rotate({tilt:.2})\" text-anchor=\"middle\">{}</text>",
         y + 4.0,
         milliseconds(rung.time),
-        y + SLOPE / 2.0 - 4.0,
+        (y + low) / 2.0 - 4.0,
         escape(&label)
     );
     svg
@@ -175,20 +182,23 @@ fn silent(y: f64, silence: Duration) -> String {
     for x in [CLIENT, SERVER] {
         let _ = write!(
             svg,
-            "<path class=\"break\" d=\"M{0} {1:.1}h20v8h-20z\" fill=\"white\"/>\
-             <path d=\"M{2} {3:.1}l16 -6M{2} {4:.1}l16 -6\" stroke=\"{INK}\" stroke-width=\"1.5\"/>",
+            "<g class=\"break\"><path d=\"M{0} {1:.1}h20v8h-20z\" {5}/>\
+             <path d=\"M{2} {3:.1}l16 -6M{2} {4:.1}l16 -6\" {6} stroke-width=\"1.5\"/></g>",
             x - 10.0,
             y - 4.0,
             x - 8.0,
             y - 1.0,
-            y + 7.0
+            y + 7.0,
+            GROUND.fill(),
+            INK.stroke()
         );
     }
     let _ = writeln!(
         svg,
-        "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"{GREY}\">{:.1} ms of silence</text>",
+        "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"middle\" {}>{:.1} ms of silence</text>",
         (CLIENT + SERVER) / 2.0,
         y + 4.0,
+        NOTE.fill(),
         silence.as_secs_f64() * 1e3
     );
     svg

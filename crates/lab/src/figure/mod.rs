@@ -3,6 +3,7 @@
 mod axis;
 mod bars;
 mod chart;
+mod colour;
 mod ladder;
 
 pub use axis::{Axis, Scale};
@@ -12,10 +13,6 @@ pub use ladder::{Ladder, Rung};
 
 use std::fmt::Write;
 
-/// Colours that are distinct for colour-blind readers too (Okabe and Ito).
-const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"];
-const INK: &str = "#222";
-const GREY: &str = "#888";
 /// Approximate width of a letter of font size 12.
 const LETTER: f64 = 6.5;
 const COLUMNS: usize = 2;
@@ -38,8 +35,10 @@ pub fn sheet(title: &str, drawings: &[&dyn Drawing]) -> String {
     let height = head + rows().map(tall).sum::<f64>();
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
-         height=\"{height:.0}\" font-family=\"sans-serif\" font-size=\"12\" fill=\"{INK}\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+         height=\"{height:.0}\" class=\"figure\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#222\">\n\
+         {}<rect width=\"100%\" height=\"100%\" {}/>\n",
+        colour::style(),
+        colour::GROUND.fill()
     );
     if !title.is_empty() {
         let _ = writeln!(

@@ -1,7 +1,10 @@
 //! An HTML page with all results, without external files.
 
-use super::words::counts;
-use crate::claim::{Claim, ENOUGH, Kind};
+mod claims;
+
+use super::figures::{Pair, pairs};
+use super::words::{DESCRIBED, KINDS, LABELS, SOURCES, count, counts, score, seeds_explained, sign};
+use crate::claim::Claim;
 use crate::experiment::Done;
 use crate::figure::escape;
 use std::fmt::Write;
@@ -10,63 +13,89 @@ const STYLE: &str = include_str!("page.css");
 
 /// The page as HTML, with embedded figures and style.
 pub fn page(all: &[Done]) -> String {
-    let counts = counts(all.iter().flat_map(|done| &done.report.claims));
-    let enough = (ENOUGH * 100.0) as u32;
     let mut html = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
          <title>Weir: the laboratory</title>\n<style>\n{STYLE}</style>\n<main>\n<h1>The laboratory</h1>\n"
     );
-    let _ = writeln!(
-        html,
-        "<p class=\"lead\">Published experiments on the pitfalls of on-demand paging, repeated on Weir. \
-         <b>{counts}</b> claims hold. <i>Calibrated</i>: a parameter of the profile was fixed from this observation. \
-         <i>Shaped</i>: the mechanism was chosen or changed after this observation was seen. <i>Predicted</i>: neither. \
-         Each claim is judged with each seed; it holds if it holds at {enough} % of the seeds. Charts show the first \
-         seed.</p>\n\
-         <p class=\"lead\">The floors of the ACK timeout were measured on InfiniBand adapters. A ConnectX-6 on RoCE has the \
-         same floor between retries, but its adaptive retransmission repeats a request after 12 ms \
-         (<code>weir profiles connectx6-roce</code>).</p>"
-    );
+    html += &lead(all);
     html += &summary(all);
     for done in all {
         html += &section(done);
     }
-    html += "<footer>T: T. Fukuoka, “Finding and Analyzing Performance Pitfalls of On-Demand Paging of InfiniBand”, \
-             master's thesis, 2021. P: T. Fukuoka, S. Sato, K. Taura, \
-             “Pitfalls of InfiniBand with On-Demand Paging”. Made by <code>weir lab run --html</code>.</footer>\n";
+    let _ = writeln!(html, "<footer>{} Made by <code>weir lab run --html</code>.</footer>", escape(SOURCES));
     html + "</main>\n</html>\n"
 }
 
+fn lead(all: &[Done]) -> String {
+    let counts = counts(all.iter().flat_map(|done| &done.report.claims));
+    let live = all.iter().any(|done| done.live);
+    let mut html = format!(
+        "<p class=\"lead\">Published experiments on the pitfalls of on-demand paging, repeated on Weir{}. \
+         <b>{counts}</b> claims hold.</p>\n<dl class=\"terms\">\n",
+        if live { " with two processes on one machine, in real time" } else { "'s simulator" }
+    );
+    let meaning = |(label, meaning): &(&str, &str)| format!("<i>{label}</i>: {meaning}");
+    let mut terms = vec![
+        ("Label", LABELS.iter().map(meaning).collect::<Vec<_>>().join("; ") + "."),
+        ("Seeds", escape(&seeds_explained())),
+        ("Papers' figures", escape(DESCRIBED)),
+        (
+            "ACK timeouts",
+            "Their floors were measured on InfiniBand adapters. A ConnectX-6 on RoCE has the same floor between retries, \
+             but its adaptive retransmission repeats a request after 12 ms (<code>weir profiles connectx6-roce</code>)."
+                .to_owned(),
+        ),
+    ];
+    if live {
+        let live = "A live run is made once, so its verdict is that of one run. The simulation beside it is judged with \
+                    each seed. Its bounds may differ: processes on a busy machine are late.";
+        terms.insert(2, ("Live", live.to_owned()));
+    }
+    for (term, text) in terms {
+        let _ = writeln!(html, "<dt>{term}<dd>{text}");
+    }
+    html + "</dl>\n"
+}
+
 fn summary(all: &[Done]) -> String {
-    let mut html =
-        "<table class=\"summary\"><thead><tr><th>Experiment<th>Source<th>Claims<th class=\"num\">Holds</thead>\n"
-            .to_owned();
+    let live = all.iter().any(|done| !done.simulated.is_empty());
+    let simulated = if live { "<th class=\"num\">Simulated" } else { "" };
+    let mut html = format!(
+        "<p class=\"legend\">Signs: ◼ calibrated, ◆ shaped, ● predicted: the claim holds; \
+         <span class=\"no\">✗</span> the claim fails.</p>\n\
+         <div class=\"scroll\"><table class=\"summary\"><thead><tr><th>Experiment<th>Source<th>Claims\
+         <th class=\"num\">Calibrated<th class=\"num\">Shaped<th class=\"num\">Predicted<th class=\"num\">{}{simulated}\
+         </thead>\n",
+        if live { "All, live" } else { "All" }
+    );
     for done in all {
-        let (holding, claims) = done.report.score();
-        let dots: String = done.report.claims.iter().map(dot).collect();
-        let _ = writeln!(
+        let claims = &done.report.claims;
+        let dots: String = claims.iter().map(dot).collect();
+        let _ = write!(
             html,
-            "<tr><td><a href=\"#{id}\"><code>{id}</code></a> {}<td>{}<td class=\"dots\">{dots}\
-             <td class=\"num\">{holding} of {claims}",
+            "<tr><td><a href=\"#{id}\"><code>{id}</code></a> {}<td>{}<td class=\"dots\">{dots}",
             escape(done.experiment.title),
             escape(done.experiment.source),
             id = done.experiment.id
         );
+        for kind in KINDS {
+            let _ = write!(html, "<td class=\"num\">{}", count(claims.iter(), kind).unwrap_or_else(|| "–".into()));
+        }
+        let _ = write!(html, "<td class=\"num\"><b>{}</b>", score(claims.iter()));
+        if live {
+            let _ = write!(html, "<td class=\"num\">{}", score(done.simulated.iter()));
+        }
+        html.push('\n');
     }
-    html + "</table>\n"
+    html + "</table></div>\n"
 }
 
-/// A claim as a sign: a cross if it fails; if it holds, a square for a calibration and a dot for a prediction.
+/// A claim as a sign, with its name as a tooltip.
 fn dot(claim: &Claim) -> String {
-    let sign = match (claim.kind, claim.holds()) {
-        (_, false) => "✗",
-        (Kind::Calibrated, true) => "◼",
-        (Kind::Shaped, true) => "◆",
-        (Kind::Predicted, true) => "●",
-    };
     let class = if claim.holds() { "yes" } else { "no" };
-    format!("<span class=\"{class}\" title=\"{}\">{sign}</span>", escape(&claim.name))
+    format!("<span class=\"{class}\" title=\"{} ({})\">{}</span>", escape(&claim.name), claim.kind.word(), sign(claim))
 }
 
 fn section(done: &Done) -> String {
@@ -82,58 +111,38 @@ fn section(done: &Done) -> String {
         escape(experiment.title),
         escape(experiment.source),
         if done.live { "live" } else { "simulated" },
-        escape(&done.profiles.join(", ")),
+        escape(&done.adapters_text()),
         done.took.as_secs_f64()
     );
-    let _ = writeln!(html, "<div class=\"beside\"><div class=\"said\">\n<p>{}</p>", escape(experiment.paper));
-    html += &claims(done);
-    html += "</div>\n<div class=\"drawn\">\n";
-    for svg in done.report.drawings() {
-        let _ = writeln!(html, "<figure>{svg}</figure>");
+    let _ = writeln!(html, "<p class=\"said\">{}</p>", escape(experiment.paper));
+    html += &claims::claims(done);
+    html += &claims::inputs(&done.report.inputs);
+    for pair in pairs(done) {
+        html += &figure(&pair);
     }
-    html + "</div>\n</div>\n</section>\n"
+    html + "</section>\n"
 }
 
-fn claims(done: &Done) -> String {
-    let beside = if done.simulated.is_empty() { "Spread" } else { "Simulated" };
-    let mut html = format!(
-        "<div class=\"scroll\"><table class=\"claims\"><thead><tr><th>Claim<th class=\"num\">Paper<th class=\"num\">Weir\
-         <th class=\"num\">{beside}<th class=\"num\">Same if<th></thead>\n"
-    );
-    for claim in &done.report.claims {
-        let (class, verdict) = if claim.holds() { ("yes", "✓ holds") } else { ("no", "✗ fails") };
-        let beside = done.simulated(claim).map_or_else(
-            || claim.spread_text(),
-            |sim| format!("{} <small>{}</small>", sim.weir_text(), sim.seeds_text()),
-        );
-        let source = if claim.source.is_empty() { String::new() } else { format!(", {}", escape(claim.source)) };
-        let _ = writeln!(
-            html,
-            "<tr class=\"{class}\"><td>{}<td class=\"num\">{}<td class=\"num\">{} {}<td class=\"num\">{beside}\
-             <td class=\"num\">{}<td><b>{verdict}</b> <small>{}</small><br><small>{}{source}</small>",
-            escape(&claim.name),
-            escape(&claim.paper_text()),
-            claim.weir_text(),
-            escape(claim.unit),
-            claim.tolerance(),
-            claim.seeds_text(),
-            claim.kind.word()
-        );
-        if !claim.conflict.is_empty() {
-            let _ = writeln!(html, "<tr class=\"excuse\"><td colspan=\"6\">Against: {}", escape(claim.conflict));
-        }
-        if let Some(mechanism) = claim.missing_mechanism() {
-            let _ = writeln!(html, "<tr class=\"no excuse\"><td colspan=\"6\">{}", escape(mechanism));
-        }
+/// Drawings, and beside them the papers' figure in words.
+fn figure(pair: &Pair) -> String {
+    if pair.drawings.is_empty() && !pair.missing {
+        return format!("<figure class=\"words\">\n{}</figure>\n", caption(pair));
     }
-    html += "</table></div>\n";
-    if !done.report.inputs.is_empty() {
-        html += "<p>Taken as they are (inputs, which cannot fail):</p>\n<ul class=\"inputs\">\n";
-        for input in &done.report.inputs {
-            let [name, paper, source, profile] = [input.name, input.paper, input.source, input.profile].map(escape);
-            let _ = writeln!(html, "<li>{name}: {paper} ({source}); {profile}</li>");
-        }
-        html += "</ul>\n";
+    let mut html = "<figure>\n<div class=\"drawn\">\n".to_owned();
+    for svg in &pair.drawings {
+        let _ = writeln!(html, "<div class=\"scroll\">{svg}</div>");
     }
-    html
+    if pair.missing {
+        html += "<p class=\"none\">Simulated only: this run has no drawing of it.</p>\n";
+    }
+    html + "</div>\n" + &caption(pair) + "</figure>\n"
+}
+
+fn caption(pair: &Pair) -> String {
+    let Some(figure) = pair.figure else { return String::new() };
+    let mut html = format!("<figcaption>\n<h3>{}</h3>\n<dl>\n", escape(&figure.head()));
+    for (term, text) in figure.terms() {
+        let _ = writeln!(html, "<dt>{term}<dd>{}", escape(text));
+    }
+    html + "</dl>\n</figcaption>\n"
 }

@@ -18,7 +18,7 @@ pub fn table(done: &Done) -> String {
         all,
         counts(done.report.claims.iter()),
         done.runner(),
-        done.profiles.join(", "),
+        done.adapters_text(),
         done.trials_text(),
         done.took.as_secs_f64()
     );
@@ -41,6 +41,18 @@ pub fn table(done: &Done) -> String {
         }
         if let Some(mechanism) = at.checked_sub(1).and_then(|at| done.report.claims[at].missing_mechanism()) {
             let _ = writeln!(text, "      {mechanism}");
+        }
+    }
+    if done.live && done.only_simulated().next().is_some() {
+        let _ = writeln!(text, "  simulated only: {}", done.report.not_live);
+        for claim in done.only_simulated() {
+            let _ = writeln!(
+                text,
+                "      {}: {} {}",
+                claim.name,
+                simulated(claim),
+                if claim.holds() { "holds" } else { "FAILS" }
+            );
         }
     }
     for input in &done.report.inputs {
