@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use weir_link::DisabledFeatures;
 use weir_link::faults::FaultSpec;
-use weir_transport::Profile;
+use weir_transport::{DeviceAttributes, Profile};
 
 /// Settings of this process.
 #[derive(Clone, Debug)]
@@ -112,6 +112,12 @@ impl Config {
             },
         })
     }
+}
+
+/// What programs read of the adapters of this process, by `WEIR_PROFILE`. If that is invalid no device opens, and these are
+/// the attributes of the ideal profile.
+pub fn device_attributes() -> DeviceAttributes {
+    Config::from_env().map_or_else(|_| Profile::ideal().device, |config| config.profile.device)
 }
 
 /// Reads only `WEIR_WITHOUT`. The error describes what is wrong with its value.

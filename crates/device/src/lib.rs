@@ -25,6 +25,7 @@ mod sync;
 pub mod userfault;
 
 pub use adapter::{at_exit, process_exit};
+pub use config::device_attributes;
 pub use events::{AsyncEvent, PortEvent};
 pub use features::{Feature, features};
 pub use limits::{DeviceLimits, MAX_INLINE};

@@ -30,8 +30,6 @@ pub struct DeviceLimits {
     pub max_tag_sge: u32,
     /// Multicast groups.
     pub max_groups: u32,
-    pub max_qp_rd_atom: u8,
-    pub max_qp_init_rd_atom: u8,
 }
 
 /// The limits of every Weir adapter.
@@ -54,6 +52,4 @@ pub(crate) const LIMITS: DeviceLimits = DeviceLimits {
     max_tag_sge: 4,
     // Each has a socket.
     max_groups: 64,
-    max_qp_rd_atom: 16,
-    max_qp_init_rd_atom: 16,
 };

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weir_device::paging::invalidate;
 use weir_device::{Advice, Errno, Rereg};
-use weir_transport::{PageFaults, Profile, Status};
+use weir_transport::{DeviceAttributes, OdpCaps, OdpOps, PageFaults, Profile, Status};
 
 #[test]
 fn a_fault_takes_its_time_and_access_to_present_pages_does_not() {
@@ -137,6 +137,41 @@ fn an_adapter_without_odp_refuses_odp_calls() {
     let [qp, _peer] = side.pair(&side);
     post_write(&qp, 1, pinned.sge(0, 8), &pinned, 8);
     side.ended(1);
+}
+
+#[test]
+fn an_operation_without_odp_fails_at_a_missing_page_only() {
+    let _serial = one_at_a_time();
+    let ideal = Profile::ideal();
+    let odp = OdpCaps { rc: OdpOps::all() - OdpOps::WRITE, ..ideal.device.odp };
+    let device = DeviceAttributes { odp, ..ideal.device };
+    let side = Side::new(&Profile { name: "no-odp-writes".into(), device, ..ideal });
+    let (source, target) = (Memory::pinned(&side, 1), Memory::on_demand(&side, 2));
+    source.fill(7);
+    let [qp, _peer] = side.pair(&side);
+    side.pd.advise_mr(Advice::PrefetchWrite, true, &[target.sge(0, PAGE)]).unwrap();
+    post_write(&qp, 1, source.sge(0, 8), &target, 0);
+    side.ended(1);
+    assert_eq!(target.word(0).load(Ordering::Relaxed), 7);
+    post_write(&qp, 2, source.sge(0, 8), &target, PAGE);
+    let until = Instant::now() + LONG;
+    let mut ended = None;
+    while ended.is_none() && Instant::now() < until {
+        side.cq.poll(1, |completion| ended = Some((completion.wr_id, completion.status))).unwrap();
+    }
+    assert_eq!(ended, Some((2, Status::RemoteOperation)));
+}
+
+#[test]
+fn an_adapter_without_implicit_regions_refuses_them() {
+    let _serial = one_at_a_time();
+    let ideal = Profile::ideal();
+    let odp = OdpCaps { implicit: false, ..ideal.device.odp };
+    let device = DeviceAttributes { odp, ..ideal.device };
+    let side = Side::new(&Profile { name: "explicit".into(), device, ..ideal });
+    let all = side.pd.reg_on_demand_mr(0, u64::MAX, 0, ALL, false).map(drop);
+    assert_eq!(all, Err(Errno(libc::EINVAL)));
+    Memory::on_demand(&side, 1);
 }
 
 #[test]

@@ -9,7 +9,8 @@ use std::path::Path;
 use std::time::Duration;
 use toml::Value;
 use weir_transport::{
-    AckTimeout, Adaptive, Delay, Flood, PageFaults, Profile, RequesterFaults, ResponderFaults, RnrWait, Spread,
+    AckTimeout, Adaptive, Delay, DeviceAttributes, Flood, MAX_RD_ATOMIC, OdpCaps, OdpOps, PageFaults, Profile,
+    RequesterFaults, ResponderFaults, RnrWait, Spread,
 };
 
 /// Reads a profile; keys that it does not contain are those of its base.
@@ -89,6 +90,7 @@ impl Reader<'_> {
             on_demand: self.boolean("adapter.on_demand")?,
             repeated_read: self.delay("adapter.repeated_read_us")?,
             late_reads: self.boolean("adapter.late_reads")?,
+            device: self.device()?,
             ack_timeout: AckTimeout {
                 least_exponent: self.integer("ack_timeout.least_exponent", 0, 31)? as u8,
                 floor: self.number("ack_timeout.floor_ms", 0.0, 100_000.0).map(millis)?,
@@ -120,6 +122,22 @@ impl Reader<'_> {
             return Err(self.wrong("flood.on", "false if requester_faults.way is \"wait\": flood needs discarding"));
         }
         Ok(profile)
+    }
+
+    fn device(&self) -> Result<DeviceAttributes, Error> {
+        Ok(DeviceAttributes {
+            max_qp_rd_atom: self.integer("device.max_qp_rd_atom", 1, MAX_RD_ATOMIC.into())? as u8,
+            max_qp_init_rd_atom: self.integer("device.max_qp_init_rd_atom", 1, MAX_RD_ATOMIC.into())? as u8,
+            local_ca_ack_delay: self.integer("device.ack_delay", 0, 31)? as u8,
+            odp: OdpCaps {
+                implicit: self.boolean("device.odp_implicit")?,
+                rc: self.operations("device.odp_rc", OdpOps::all())?,
+                uc: self.operations("device.odp_uc", DATAGRAMS.union(OdpOps::WRITE))?,
+                ud: self.operations("device.odp_ud", DATAGRAMS)?,
+                // XRC receives by SRQs only.
+                xrc: self.operations("device.odp_xrc", OdpOps::all().difference(OdpOps::RECV))?,
+            },
+        })
     }
 
     fn requester_faults(&self) -> Result<RequesterFaults, Error> {
@@ -168,6 +186,20 @@ impl Reader<'_> {
         known.ok_or_else(|| self.wrong(key, &format!("one of {}", words.join(", "))))
     }
 
+    /// A list of operations that a service has.
+    fn operations(&self, key: &str, of_service: OdpOps) -> Result<OdpOps, Error> {
+        let known = || OPERATIONS.iter().filter(|(_, operation)| of_service.contains(*operation));
+        let operation = |word: &Value| {
+            let found = known().find(|(name, _)| Some(*name) == word.as_str());
+            found.map(|(_, operation)| *operation)
+        };
+        let value = self.get(key)?.as_array();
+        let found = value.and_then(|words| words.iter().map(operation).collect::<Option<Vec<OdpOps>>>());
+        let names = || known().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        let wanted = || self.wrong(key, &format!("a list of any of {}", names()));
+        found.map(|operations| operations.into_iter().collect()).ok_or_else(wanted)
+    }
+
     fn integer(&self, key: &str, low: i64, high: i64) -> Result<i64, Error> {
         let number = self.get(key)?.as_integer().filter(|number| (low..=high).contains(number));
         number.ok_or_else(|| self.wrong(key, &format!("a whole number from {low} to {high}")))
@@ -214,6 +246,21 @@ impl Reader<'_> {
         }
     }
 }
+
+/// The names of the operations.
+const OPERATIONS: [(&str, OdpOps); 8] = [
+    ("send", OdpOps::SEND),
+    ("recv", OdpOps::RECV),
+    ("srq_recv", OdpOps::SRQ_RECV),
+    ("write", OdpOps::WRITE),
+    ("read", OdpOps::READ),
+    ("atomic", OdpOps::ATOMIC),
+    ("flush", OdpOps::FLUSH),
+    ("atomic_write", OdpOps::ATOMIC_WRITE),
+];
+
+/// The operations of a service that only sends and receives.
+const DATAGRAMS: OdpOps = OdpOps::SEND.union(OdpOps::RECV).union(OdpOps::SRQ_RECV);
 
 /// The longest delay, µs.
 const LONGEST: f64 = 10e6;

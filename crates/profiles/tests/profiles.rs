@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 use weir_profiles::{Described, Error, all, describe, load, names};
-use weir_transport::{Adaptive, Delay, Flood, Profile, RequesterFaults, ResponderFaults, Spread};
+use weir_transport::{
+    Adaptive, Delay, DeviceAttributes, Flood, OdpCaps, OdpOps, Profile, RequesterFaults, ResponderFaults, Spread,
+};
 
 /// Loads a file with this text.
 fn file(text: &str) -> Result<Described, Error> {
@@ -87,6 +89,29 @@ fn a_file_can_have_a_base_with_a_base() {
 }
 
 #[test]
+fn each_adapter_has_the_attributes_that_its_driver_reports() {
+    let of = |name: &str| load(name).expect("an embedded profile").device;
+    let limits =
+        |device: &DeviceAttributes| (device.max_qp_rd_atom, device.max_qp_init_rd_atom, device.local_ca_ack_delay);
+    assert_eq!(limits(&of("ideal")), (16, 16, 15));
+    assert_eq!(limits(&of("connectx3")), (16, 128, 15));
+    assert_eq!(of("connectx3").odp, OdpCaps::default());
+    let plain = OdpOps::SEND | OdpOps::RECV | OdpOps::WRITE | OdpOps::READ;
+    let with_srq = plain | OdpOps::SRQ_RECV;
+    let xrc = with_srq - OdpOps::RECV;
+    let none = OdpOps::empty();
+    for (name, rc, xrc) in [("connectx4", with_srq, none), ("connectx5", with_srq, xrc), ("connectx6", plain, none)] {
+        assert_eq!(limits(&of(name)), (16, 16, 16), "{name}");
+        assert_eq!(of(name).odp, OdpCaps { implicit: true, rc, uc: none, ud: OdpOps::SEND, xrc }, "{name}");
+    }
+    let mine =
+        file("[device]\nmax_qp_init_rd_atom = 128\nodp_rc = [\"read\", \"atomic\"]\nodp_ud = []").expect("valid");
+    assert_eq!(mine.profile.device.max_qp_init_rd_atom, 128);
+    assert_eq!(mine.profile.device.odp.rc, OdpOps::READ | OdpOps::ATOMIC);
+    assert_eq!((mine.profile.device.odp.ud, mine.profile.device.odp.xrc), (none, of("ideal").odp.xrc));
+}
+
+#[test]
 fn a_file_overrides_values_of_its_base() {
     let mine = file(
         "about = \"mine\"\nbase = \"connectx4\"\n[ack_timeout]\nfactor = [3, 4]\n\
@@ -126,7 +151,14 @@ fn a_missing_file_is_not_taken_for_a_name() {
 #[test]
 fn errors_name_the_file_the_key_and_the_valid_values() {
     for (text, parts) in [
-        ("[ack_timeout]\nfaktor = 1", &["ack_timeout.faktor", "ack_timeout.factor"][..]),
+        ("[device]\nmax_qp_rd_atom = 0", &["device.max_qp_rd_atom = 0", "from 1 to 128"][..]),
+        ("[device]\nmax_qp_init_rd_atom = 129", &["device.max_qp_init_rd_atom = 129", "from 1 to 128"]),
+        ("[device]\nack_delay = 32", &["device.ack_delay = 32", "from 0 to 31"]),
+        ("[device]\nodp_rc = \"send\"", &["device.odp_rc = \"send\"", "a list of", "srq_recv", "atomic_write"]),
+        ("[device]\nodp_ud = [\"send\", \"read\"]", &["device.odp_ud", "a list of any of send, recv, srq_recv"]),
+        ("[device]\nodp_xrc = [\"recv\"]", &["device.odp_xrc", "of send, srq_recv, write"]),
+        ("[device]\nodp_uc = [1]", &["device.odp_uc = [1]", "send, recv, srq_recv, write"]),
+        ("[ack_timeout]\nfaktor = 1", &["ack_timeout.faktor", "ack_timeout.factor"]),
         ("[akc]\nfactor = 1", &["akc.factor", "unknown key"]),
         ("[ack_timeout]\nfactor = 5", &["ack_timeout.factor", "from 1 to 4"]),
         ("[ack_timeout]\nfactor = [3, 2]", &["ack_timeout.factor", "the lower first"]),

@@ -19,6 +19,8 @@ pub struct Device {
     pub ifindex: u32,
     /// The largest path MTU, as `enum ibv_mtu`.
     pub mtu: u8,
+    /// How long it takes for an ACK: `local_ca_ack_delay` of `ibv_query_device`.
+    pub ack_delay: u8,
 }
 
 /// The surroundings.

@@ -86,6 +86,8 @@ pub struct LiveHost {
     failed: Vec<String>,
     devices: Vec<DeviceInfo>,
     listed: Option<Instant>,
+    /// How long all devices of this process take for an ACK.
+    ack_delay: u8,
     ports: RangeInclusive<u16>,
     first_unprivileged: u16,
 }
@@ -101,6 +103,7 @@ impl LiveHost {
             failed: Vec::new(),
             devices: Vec::new(),
             listed: None,
+            ack_delay: weir_device::device_attributes().local_ca_ack_delay,
             ports: port_range().unwrap_or(PORTS),
             first_unprivileged: setting("ip_unprivileged_port_start")
                 .and_then(|text| text.trim().parse().ok())
@@ -148,7 +151,8 @@ impl LiveHost {
             Mtu::M2048 => 4,
             Mtu::M4096 => 5,
         };
-        let found = Device { guid: device.guid, index, ifindex: device.ifindex, mtu, name: device.name };
+        let ack_delay = self.ack_delay;
+        let found = Device { guid: device.guid, index, ifindex: device.ifindex, mtu, ack_delay, name: device.name };
         Ok(Some((found, gid_index as u8)))
     }
 

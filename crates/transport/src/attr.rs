@@ -164,6 +164,8 @@ pub enum ModifyError {
     CurrentState(QpState),
     #[error("the value of {0:?} is out of range")]
     Value(AttrMask),
+    #[error("the value of {0:?} is above {1}, the limit of the adapter")]
+    Limit(AttrMask, u8),
     #[error("{0:?}: RoCE has no path migration")]
     Migration(AttrMask),
 }

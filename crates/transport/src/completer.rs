@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::requester::{Failure, Requester};
 use crate::send_queue::{Kind, SendQueue, Source};
-use crate::{Access, Denied, Handled, Host, Instant, RequesterFaults, Status};
+use crate::{Access, Denied, Handled, Host, Instant, OdpOps, RequesterFaults, Status};
 use weir_wire::{Aeth, AtomicAckEth, Destination, NakCode, Operation, Packet, Placement, Syndrome};
 
 /// The state of the completer.
@@ -167,7 +167,7 @@ impl<H: Host> Step<'_, H> {
             return Err(Failure { status: Status::BadResponse, vendor: u32::from(packet.headers.bth.opcode.0) });
         }
         if let Err(denied) = self.scatter(wr, offset as u64, packet.payload) {
-            return self.refused(denied);
+            return self.refused(wr, denied);
         }
         if let Some((syndrome, msn)) = aeth {
             self.requester.credited(syndrome, msn);
@@ -216,7 +216,7 @@ impl<H: Host> Step<'_, H> {
         match packet.headers.get::<AtomicAckEth>() {
             Some(ack) if self.queue.slot(wr).kind == Kind::Atomic => {
                 if let Err(denied) = self.scatter(wr, 0, &ack.original.get().to_ne_bytes()) {
-                    return self.refused(denied);
+                    return self.refused(wr, denied);
                 }
             }
             _ => return Err(Failure { status: Status::BadResponse, vendor: u32::from(packet.headers.bth.opcode.0) }),
@@ -248,10 +248,12 @@ impl<H: Host> Step<'_, H> {
         CompleterState::MissingResponse
     }
 
-    /// The host refused the destination buffer of a response: a local error, except for a page fault (IBTA 9.9.2).
+    /// The host refused the destination buffer of a response: a local error, except for a page fault of an operation with
+    /// ODP (IBTA 9.9.2). A deaf requester has not looked at the buffer.
     #[cold]
-    fn refused(&mut self, denied: Denied) -> Result<CompleterState, Failure> {
-        if denied != Denied::PageFault {
+    fn refused(&mut self, wr: u32, denied: Denied) -> Result<CompleterState, Failure> {
+        let has_odp = self.requester.is_deaf() || self.config.has_odp(OdpOps::of(&self.queue.slot(wr).op));
+        if denied != Denied::PageFault || !has_odp {
             return Err(Failure::local(denied));
         }
         Ok(match self.requester.response_waits(self.now, self.config) {

@@ -157,16 +157,15 @@ pub(crate) mod vendor {
     pub const TOO_LONG: u32 = 0x107;
     /// A datagram longer than the path MTU.
     pub const OVER_MTU: u32 = 0x108;
-
-    /// A page fault in a state that cannot wait for its resolution.
-    const PAGE_FAULT: u32 = 0x109;
+    /// A page fault of an operation for which the adapter has no ODP.
+    pub const NO_ODP: u32 = 0x109;
 
     /// The vendor error of a refused access to local memory.
     pub fn denied(denied: Denied) -> u32 {
         match denied {
             Denied::Protection => PROTECTION,
             Denied::Unmapped => UNMAPPED,
-            Denied::PageFault => PAGE_FAULT,
+            Denied::PageFault => NO_ODP,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The state that the three state machines of a QP share: its attributes, and values derived from them.
 
 use crate::quirk::Chance;
-use crate::{Mtu, Profile, QpAttr, QpInit, QpState, ResponderFaults, Tuning};
+use crate::{Mtu, OdpOps, Profile, QpAttr, QpInit, QpState, ResponderFaults, Tuning};
 use std::sync::Arc;
 use std::time::Duration;
 use weir_wire::{Bth, Headers, Opcode, Operation, Psn, Service};
@@ -87,6 +87,12 @@ impl Config {
     /// Whether a peer gets an RNR NAK if its request meets a page fault.
     pub fn answers_faults_with_naks(&self) -> bool {
         matches!(self.profile.page_faults.responder, ResponderFaults::RnrNak { .. })
+    }
+
+    /// Whether the adapter has ODP for an operation of this QP. Otherwise a missing page is an error, as memory that is
+    /// not mapped is: a driver that does not resolve a page fault reports the same to the adapter in both cases.
+    pub fn has_odp(&self, operation: OdpOps) -> bool {
+        self.profile.device.odp.of(self.init.service).contains(operation)
     }
 
     /// The class, which decides about state transitions.

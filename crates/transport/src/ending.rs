@@ -24,6 +24,10 @@ pub struct Ending {
     pub why: Option<&'static str>,
 }
 
+/// Why an operation fails at a missing page.
+pub(crate) const NO_ODP: &str = "a page of an ODP region is missing, and the adapter has no ODP for the operation: see the \
+    odp_caps of ibv_query_device_ex, or bring the pages in by ibv_advise_mr";
+
 impl Ending {
     /// Whether the peer did not respond at all, rather than reporting an error.
     pub fn is_ack_timeout(&self) -> bool {
@@ -38,7 +42,8 @@ impl Ending {
             _ => None,
         };
         let psn = requester.una_psn();
-        Ending { side: Side::Requester, status: failure.status, vendor_err: failure.vendor, psn, tries, why: None }
+        let why = (failure.vendor == vendor::NO_ODP).then_some(NO_ODP);
+        Ending { side: Side::Requester, status: failure.status, vendor_err: failure.vendor, psn, tries, why }
     }
 
     pub(crate) fn responder(fatal: Fatal, psn: Psn) -> Ending {

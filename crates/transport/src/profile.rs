@@ -1,5 +1,6 @@
 //! An adapter's properties. The protocol reads the properties only; no code depends on a profile's name.
 
+use crate::DeviceAttributes;
 use std::time::Duration;
 
 /// A named set of adapter properties.
@@ -11,6 +12,8 @@ pub struct Profile {
     pub seed: u64,
     /// Whether the adapter supports on-demand paging.
     pub on_demand: bool,
+    /// What programs read of the adapter. Without on-demand paging its `odp` means nothing.
+    pub device: DeviceAttributes,
     pub ack_timeout: AckTimeout,
     pub rnr_wait: RnrWait,
     /// The packets on the wire while a page is missing.
@@ -182,6 +185,7 @@ impl Profile {
             name: "ideal".into(),
             seed: 1,
             on_demand: true,
+            device: DeviceAttributes::ideal(),
             ack_timeout: AckTimeout {
                 least_exponent: 0,
                 floor: Duration::from_millis(4),

@@ -3,10 +3,7 @@
 //! The results are those of Linux's `ib_modify_qp_is_ok`. Each service adds its own rows and masks.
 
 use crate::config::Class;
-use crate::{AttrMask, ModifyError, QpAttr, QpState};
-
-/// The maximum of outstanding READs and atomics of a QP in either direction.
-pub const MAX_RD_ATOMIC: u8 = 16;
+use crate::{AttrMask, DeviceAttributes, ModifyError, QpAttr, QpState};
 
 /// One allowed transition.
 struct Transition {
@@ -126,8 +123,15 @@ pub(crate) fn applicable_mask(class: Class, mask: AttrMask) -> AttrMask {
     }
 }
 
-/// Checks a modify against the table and its values against their ranges; returns the new state.
-pub(crate) fn check(class: Class, current: QpState, attr: &QpAttr, mask: AttrMask) -> Result<QpState, ModifyError> {
+/// Checks a modify against the table, and its values against their ranges and the limits of the adapter; returns the new
+/// state.
+pub(crate) fn check(
+    class: Class,
+    current: QpState,
+    attr: &QpAttr,
+    mask: AttrMask,
+    device: &DeviceAttributes,
+) -> Result<QpState, ModifyError> {
     use QpState::*;
     let mut from = current;
     if mask.contains(AttrMask::CUR_STATE) {
@@ -156,6 +160,7 @@ pub(crate) fn check(class: Class, current: QpState, attr: &QpAttr, mask: AttrMas
         return Err(ModifyError::NotAllowed(excess));
     }
     check_values(attr, mask)?;
+    check_limits(attr, mask, device)?;
     Ok(to)
 }
 
@@ -173,8 +178,6 @@ fn check_values(attr: &QpAttr, mask: AttrMask) -> Result<(), ModifyError> {
         (AttrMask::TIMEOUT, attr.timeout <= 31),
         (AttrMask::RETRY_CNT, attr.retry_cnt <= 7),
         (AttrMask::RNR_RETRY, attr.rnr_retry <= 7),
-        (AttrMask::MAX_QP_RD_ATOMIC, attr.max_rd_atomic <= MAX_RD_ATOMIC),
-        (AttrMask::MAX_DEST_RD_ATOMIC, attr.max_dest_rd_atomic <= MAX_RD_ATOMIC),
         (AttrMask::DEST_QPN, attr.dest_qp_num < 1 << 24),
         // The adapter has one port and one partition.
         (AttrMask::PORT, attr.port_num == 1),
@@ -182,6 +185,18 @@ fn check_values(attr: &QpAttr, mask: AttrMask) -> Result<(), ModifyError> {
     ];
     match rules.into_iter().find(|(flag, valid)| mask.contains(*flag) && !valid) {
         Some((flag, _)) => Err(ModifyError::Value(flag)),
+        None => Ok(()),
+    }
+}
+
+/// More READs and atomics than the adapter has resources for are invalid (IBTA 11.2.5.2).
+fn check_limits(attr: &QpAttr, mask: AttrMask, device: &DeviceAttributes) -> Result<(), ModifyError> {
+    let limits = [
+        (AttrMask::MAX_QP_RD_ATOMIC, attr.max_rd_atomic, device.max_qp_init_rd_atom),
+        (AttrMask::MAX_DEST_RD_ATOMIC, attr.max_dest_rd_atomic, device.max_qp_rd_atom),
+    ];
+    match limits.into_iter().find(|(flag, value, limit)| mask.contains(*flag) && value > limit) {
+        Some((flag, _, limit)) => Err(ModifyError::Limit(flag, limit)),
         None => Ok(()),
     }
 }
@@ -218,7 +233,8 @@ pub(crate) fn apply(to: &mut QpAttr, from: &QpAttr, mask: AttrMask) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{Class, DeviceAttributes, rows};
+    use crate::{AttrMask, ModifyError, QpAttr, QpState};
 
     const STATES: [QpState; 7] =
         [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd, QpState::Sqe, QpState::Error];
@@ -227,12 +243,17 @@ mod tests {
         QpAttr { qp_state: state, ..QpAttr::default() }
     }
 
+    /// For the ideal adapter.
+    fn check(class: Class, from: QpState, attr: &QpAttr, mask: AttrMask) -> Result<QpState, ModifyError> {
+        super::check(class, from, attr, mask, &DeviceAttributes::ideal())
+    }
+
     #[test]
     fn each_required_attribute_is_required_and_no_other_allowed() {
         for row in rows() {
             let attr = to(row.to);
             let full = row.required | AttrMask::STATE;
-            let check = |from, attr: &QpAttr, mask| super::check(row.class, from, attr, mask);
+            let check = |from, attr: &QpAttr, mask| check(row.class, from, attr, mask);
             assert_eq!(check(row.from, &attr, full), Ok(row.to));
             for flag in row.required.iter() {
                 assert_eq!(check(row.from, &attr, full - flag), Err(ModifyError::Missing(flag)));
@@ -277,16 +298,31 @@ mod tests {
             | AttrMask::RNR_RETRY
             | AttrMask::SQ_PSN
             | AttrMask::MAX_QP_RD_ATOMIC;
-        let good = QpAttr { timeout: 31, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 16, ..to(QpState::Rts) };
+        let good = QpAttr { timeout: 31, retry_cnt: 7, rnr_retry: 7, ..to(QpState::Rts) };
         assert_eq!(check(Class::Rc, QpState::Rtr, &good, mask), Ok(QpState::Rts));
         for (flag, bad) in [
             (AttrMask::TIMEOUT, QpAttr { timeout: 32, ..good }),
             (AttrMask::RETRY_CNT, QpAttr { retry_cnt: 8, ..good }),
             (AttrMask::RNR_RETRY, QpAttr { rnr_retry: 8, ..good }),
-            (AttrMask::MAX_QP_RD_ATOMIC, QpAttr { max_rd_atomic: 17, ..good }),
         ] {
             assert_eq!(check(Class::Rc, QpState::Rtr, &bad, mask), Err(ModifyError::Value(flag)));
         }
+    }
+
+    #[test]
+    fn reads_and_atomics_have_the_limits_of_the_adapter() {
+        let device = DeviceAttributes { max_qp_rd_atom: 8, max_qp_init_rd_atom: 128, ..DeviceAttributes::ideal() };
+        let (own, peers) = (AttrMask::MAX_QP_RD_ATOMIC, AttrMask::MAX_DEST_RD_ATOMIC);
+        let set = |max_rd_atomic, max_dest_rd_atomic, mask| {
+            let attr = QpAttr { max_rd_atomic, max_dest_rd_atomic, ..to(QpState::Sqd) };
+            super::check(Class::Rc, QpState::Sqd, &attr, AttrMask::STATE | mask, &device).map(drop)
+        };
+        assert_eq!(set(128, 8, own | peers), Ok(()));
+        assert_eq!(set(129, 8, own | peers), Err(ModifyError::Limit(own, 128)));
+        assert_eq!(set(128, 9, own | peers), Err(ModifyError::Limit(peers, 8)));
+        assert_eq!([set(129, 8, peers), set(128, 9, own)], [Ok(()); 2], "the mask does not name the attribute");
+        let text = ModifyError::Limit(own, 128).to_string();
+        assert!(text.contains("MAX_QP_RD_ATOMIC") && text.contains("128"), "{text}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Lost packets and duplicates: sequence NAKs, implied NAKs, repeated responses.
 
 use std::time::Duration;
-use weir_transport::testing::{Entry, Fate, Pair, Setup, Staging, read, remote, write};
+use weir_transport::testing::{Entry, Fate, Faults, Pair, Setup, Staging, good, read, remote, write};
 use weir_transport::*;
 use weir_wire::{NakCode, Reth, Syndrome};
 
@@ -366,4 +366,32 @@ fn many_duplicates_are_acknowledged_together() {
     pair.run_until_idle();
     assert_eq!(pair.wire.count(|s| s.from == 1), before + 1);
     assert_eq!(pair.wire.log.last().unwrap().headers.bth.psn, Psn::new(0x10_0009));
+}
+
+#[test]
+fn an_adapter_carries_as_many_reads_as_a_profile_may_allow() {
+    let ideal = Profile::ideal();
+    let device = DeviceAttributes { max_qp_rd_atom: MAX_RD_ATOMIC, max_qp_init_rd_atom: MAX_RD_ATOMIC, ..ideal.device };
+    let caps = QpCaps { max_send_wr: 256, ..Setup::default().caps };
+    for loss in [0.0, 0.1] {
+        let mut pair = Setup {
+            max_rd_atomic: MAX_RD_ATOMIC,
+            max_dest_rd_atomic: MAX_RD_ATOMIC,
+            profile: Profile { device, ..ideal.clone() },
+            caps,
+            burst: 256,
+            faults: Faults { loss, ..Faults::default() },
+            ..Setup::default()
+        }
+        .pair();
+        for wr_id in 0..200 {
+            pair.post(wr_id, read(wr_id as usize * 1500), 500_000 + wr_id as usize * 1500, 1500);
+        }
+        pair.transmit();
+        assert_eq!(pair.wire.count(|sent| sent.from == 0), usize::from(MAX_RD_ATOMIC));
+        assert_eq!(pair.nodes[0].qp.requester_state(), RequesterState::WaitReads);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), good(0..200));
+        assert_eq!(pair.memory(0, 500_000, 300_000), pair.memory(1, 0, 300_000));
+    }
 }

@@ -8,6 +8,7 @@ use crate::tables::{HASH_FIELDS, MAX_LOG_TABLE};
 use std::ffi::{c_int, c_uint};
 use std::net::IpAddr;
 use weir_device::{DeviceLimits, Errno};
+use weir_transport::OdpCaps;
 use weir_wire::tag::MAX_RENDEZVOUS;
 
 /// The only P_Key, the default P_Key with full membership, in host byte order.
@@ -28,22 +29,6 @@ const PHYS_LINK_UP: u8 = 5;
 /// `ibv_query_gid_type` uses numbers of its own.
 const TYPE_ROCE_V1: c_int = 0;
 const TYPE_ROCE_V2: c_int = 1;
-
-const DATAGRAMS: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
-const ONE_SIDED: u32 = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
-/// RC and XRC: an ATOMIC WRITE is a WRITE, and a FLUSH needs no pages.
-const FLUSHES: u32 = IBV_ODP_SUPPORT_FLUSH | IBV_ODP_SUPPORT_ATOMIC_WRITE;
-/// Any memory access of any service may meet a page fault.
-const ODP_CAPS: ibv_odp_caps = ibv_odp_caps {
-    general_caps: IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT,
-    per_transport_caps: ibv_odp_per_transport_caps {
-        rc_odp_caps: DATAGRAMS | ONE_SIDED | FLUSHES,
-        uc_odp_caps: DATAGRAMS | IBV_ODP_SUPPORT_WRITE,
-        ud_odp_caps: DATAGRAMS,
-    },
-};
-/// XRC receives by SRQs only.
-const XRC_ODP_CAPS: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_SRQ_RECV | ONE_SIDED | FLUSHES;
 
 /// # Safety
 /// `context` is open, `attr` is writable.
@@ -81,8 +66,9 @@ pub unsafe extern "C" fn query_device_ex(
             // `ibv_query_rt_values_ex` counts nanoseconds; this member is in kHz.
             all.hca_core_clock = 1_000_000;
             if context::own(context).device.has_on_demand() {
-                all.odp_caps = ODP_CAPS;
-                all.xrc_odp_caps = XRC_ODP_CAPS;
+                let odp = context::own(context).device.attributes().odp;
+                all.odp_caps = odp_caps(&odp);
+                all.xrc_odp_caps = odp.xrc.bits();
             }
             all.rss_caps = ibv_rss_caps {
                 supported_qpts: 1 << IBV_QPT_RAW_PACKET,
@@ -312,7 +298,7 @@ fn gid_entry(own: &ContextOwn, index: u32, address: IpAddr) -> ibv_gid_entry {
 }
 
 fn device_attr(own: &ContextOwn) -> ibv_device_attr {
-    let limits = own.device.limits();
+    let (limits, attributes) = (own.device.limits(), own.device.attributes());
     let int = |n: u32| n.min(i32::MAX as u32) as c_int;
     // SAFETY: integers and arrays.
     let mut attr: ibv_device_attr = unsafe { zeroed() };
@@ -341,9 +327,9 @@ fn device_attr(own: &ContextOwn) -> ibv_device_attr {
     attr.max_mr = int(limits.max_mr);
     attr.max_mw = int(limits.max_mw);
     attr.max_pd = int(limits.max_pd);
-    attr.max_qp_rd_atom = limits.max_qp_rd_atom.into();
-    attr.max_res_rd_atom = int(limits.max_qp.saturating_mul(limits.max_qp_rd_atom.into()));
-    attr.max_qp_init_rd_atom = limits.max_qp_init_rd_atom.into();
+    attr.max_qp_rd_atom = attributes.max_qp_rd_atom.into();
+    attr.max_res_rd_atom = int(limits.max_qp.saturating_mul(attributes.max_qp_rd_atom.into()));
+    attr.max_qp_init_rd_atom = attributes.max_qp_init_rd_atom.into();
     attr.atomic_cap = IBV_ATOMIC_HCA;
     // Creating one needs CAP_NET_RAW.
     attr.max_raw_ethy_qp = attr.max_qp;
@@ -357,9 +343,20 @@ fn device_attr(own: &ContextOwn) -> ibv_device_attr {
     attr.max_srq_wr = int(limits.max_qp_wr);
     attr.max_srq_sge = int(limits.max_sge);
     attr.max_pkeys = 1;
-    attr.local_ca_ack_delay = 15;
+    attr.local_ca_ack_delay = attributes.local_ca_ack_delay;
     attr.phys_port_cnt = PORT as u8;
     attr
+}
+
+fn odp_caps(odp: &OdpCaps) -> ibv_odp_caps {
+    ibv_odp_caps {
+        general_caps: IBV_ODP_SUPPORT | if odp.implicit { IBV_ODP_SUPPORT_IMPLICIT } else { 0 },
+        per_transport_caps: ibv_odp_per_transport_caps {
+            rc_odp_caps: odp.rc.bits(),
+            uc_odp_caps: odp.uc.bits(),
+            ud_odp_caps: odp.ud.bits(),
+        },
+    }
 }
 
 fn tm_caps(limits: &DeviceLimits) -> ibv_tm_caps {

@@ -12,7 +12,7 @@ use crate::os::notify::Notify;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use weir_transport::{Mtu, Profile};
+use weir_transport::{DeviceAttributes, Mtu, Profile};
 
 /// State of the only port of a device.
 #[derive(Clone, Debug)]
@@ -57,7 +57,12 @@ impl Context {
         self.adapter.profile.on_demand
     }
 
-    /// The limits of the adapter.
+    /// What adapters differ in, by the profile.
+    pub fn attributes(&self) -> DeviceAttributes {
+        self.adapter.profile.device
+    }
+
+    /// The limits of every adapter.
     pub fn limits(&self) -> DeviceLimits {
         LIMITS
     }

@@ -65,7 +65,7 @@ impl Pd {
 
     /// Registers an ODP region: `len` bytes at `addr`, or all of memory for `addr` 0 and `len` `u64::MAX`. The memory
     /// need not be mapped. EINVAL as [`Pd::reg_mr`], for `huge` where there are no huge pages, and for all of memory
-    /// with another `iova`; EOPNOTSUPP if the profile has no ODP; ENOMEM beyond `max_mr`.
+    /// with another `iova` or if the profile has no implicit regions; EOPNOTSUPP if it has no ODP; ENOMEM beyond `max_mr`.
     pub fn reg_on_demand_mr(
         self: &Arc<Self>,
         addr: u64,
@@ -234,6 +234,10 @@ fn demand(adapter: &Arc<Adapter>, region: Region, huge: bool) -> Result<(Region,
     // The kernel's error for an adapter without ODP (ib_check_mr_access).
     if !adapter.profile.on_demand {
         return Err(refuse(libc::EOPNOTSUPP, range, "the profile has no on-demand paging"));
+    }
+    // The error of mlx5 for an adapter without implicit regions.
+    if range == (0, u64::MAX) && !adapter.profile.device.odp.implicit {
+        return Err(refuse(libc::EINVAL, range, "the profile has no implicit ODP regions"));
     }
     let writable = region.access.contains(Access::LOCAL_WRITE);
     let registered =

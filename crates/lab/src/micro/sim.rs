@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weir_sim::{App, Backing, Done, HostId, Link, Loss, PacketEvent, Paging, QpId, QpSetup, Region, Seen, Simulation};
 use weir_transport::{
-    Data, Instant, MAX_RD_ATOMIC, Mtu, Profile, QpCaps, Queue, RecvWr, SendFlags, SendOp, SendWr, Status,
+    Data, DeviceAttributes, Instant, Mtu, Profile, QpCaps, Queue, RecvWr, SendFlags, SendOp, SendWr, Status,
 };
 
 /// Runs in virtual time: a run takes only the time of simulating its packets.
@@ -161,6 +161,8 @@ impl Rig {
         let extra = if micro.workaround.is_some() { DEPTH } else { 0 };
         let depth = (micro.num_ops.div_ceil(micro.num_qps) + extra).min(DEPTH);
         let receives = (0..micro.num_ops).any(|i| micro.kind(i) == Operation::Send);
+        // Both ends of a simulated connection have the same value.
+        let DeviceAttributes { max_qp_rd_atom, max_qp_init_rd_atom, .. } = profile.device;
         let setup = QpSetup {
             mtu: Mtu::M4096,
             caps: QpCaps {
@@ -174,7 +176,7 @@ impl Rig {
             retry_cnt: micro.retry_cnt,
             rnr_retry: 7,
             min_rnr_timer: micro.rnr_timer,
-            max_rd_atomic: micro.max_rd_atomic.clamp(1, MAX_RD_ATOMIC),
+            max_rd_atomic: micro.max_rd_atomic.clamp(1, max_qp_rd_atom.min(max_qp_init_rd_atom)),
             psn: [0, 0],
         };
         let log = Rc::new(RefCell::new(Log {

@@ -1,6 +1,6 @@
 //! Connections: what the program asks for.
 
-use super::id::{ACK_DELAY, Id, PACKET_LIFE_TIME, State, UDP_QKEY, ack_timeout};
+use super::id::{Id, PACKET_LIFE_TIME, State, UDP_QKEY, ack_timeout};
 use super::{Done, EINVAL, Manager, Outcome};
 use crate::abi::{self, ConnectionParameters};
 use crate::ports;
@@ -66,7 +66,7 @@ impl Manager {
             retry_count: parameters.retry_count.min(MOST_RETRIES),
             rnr_retry_count: parameters.rnr_retry_count.min(MOST_RETRIES),
             path_mtu: attached.device.mtu,
-            ack_timeout: ack_timeout(ACK_DELAY, life_time(id)),
+            ack_timeout: ack_timeout(id.ack_delay(), life_time(id)),
             traffic_class: id.traffic_class.unwrap_or(0),
             ece: Ece { vendor_id: command.ece.vendor_id, options: command.ece.attr_mod },
             private: private.clone(),
@@ -140,7 +140,7 @@ impl Manager {
             flow_control: parameters.flow_control != 0,
             srq: parameters.srq != 0,
             rnr_retry_count: parameters.rnr_retry_count.min(MOST_RETRIES),
-            target_ack_delay: ACK_DELAY,
+            target_ack_delay: id.ack_delay(),
             ece: Ece { vendor_id: command.ece.vendor_id, options: command.ece.attr_mod },
             private: private(&parameters).to_vec(),
             ..Reply::default()

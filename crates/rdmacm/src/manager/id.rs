@@ -167,6 +167,11 @@ impl Id {
         self.family_only.unwrap_or(false) || self.local.is_some_and(|local| local.is_ipv4())
     }
 
+    /// How long the device takes for an ACK.
+    pub fn ack_delay(&self) -> u8 {
+        self.attached.as_ref().map_or(0, |attached| attached.device.ack_delay)
+    }
+
     /// What the request of the active side says becomes known.
     pub fn learn_request(&mut self, request: &Request) {
         self.agreed = Agreed {
@@ -177,7 +182,7 @@ impl Id {
             retry_count: request.retry_count,
             rnr_retry_count: request.rnr_retry_count,
             path_mtu: request.path_mtu,
-            timeout: ack_timeout(ACK_DELAY, request.ack_timeout.saturating_sub(1)),
+            timeout: ack_timeout(self.ack_delay(), request.ack_timeout.saturating_sub(1)),
             hop_limit: request.hop_limit,
             traffic_class: request.traffic_class,
             service_level: request.service_level,
@@ -196,8 +201,6 @@ pub struct Group {
 
 /// The Q_Key of UDP's port space and of multicast groups.
 pub const UDP_QKEY: u32 = 0x0123_4567;
-/// How long the adapters of this machine take for an ACK: `local_ca_ack_delay` of `ibv_query_device`.
-pub const ACK_DELAY: u8 = 15;
 /// The time of a packet's way that Linux assumes on RoCE, 4.096 µs · 2^value.
 pub const PACKET_LIFE_TIME: u8 = 16;
 

@@ -29,6 +29,8 @@ pub struct Wire {
     pub one_host: Option<HashSet<u32>>,
     /// There is no device.
     pub no_device: bool,
+    /// How long the devices take for an ACK, if not 15.
+    pub ack_delay: Option<u8>,
     /// Each host chooses from four ports, and as many more.
     pub more_ports: u16,
 }
@@ -45,7 +47,9 @@ impl Host for Memory {
         if self.wire.lock().unwrap().full == Some(self.own) {
             return Err(Errno(libc::EMFILE));
         }
-        let device = Device { name: "weir_t0".into(), guid: 0x0200_0000_0000_0001, index: 4, ifindex: 7, mtu: 5 };
+        let ack_delay = self.wire.lock().unwrap().ack_delay.unwrap_or(15);
+        let guid = 0x0200_0000_0000_0001;
+        let device = Device { name: "weir_t0".into(), guid, index: 4, ifindex: 7, mtu: 5, ack_delay };
         Ok((address == self.own).then_some((device, 3)))
     }
 

@@ -54,6 +54,21 @@ fn a_connection_is_made_and_ended() {
 }
 
 #[test]
+fn ack_timeouts_follow_from_the_ack_delays_of_the_devices() {
+    // The passive side takes the time of a packet's way from the timeout in the request, which is rounded up.
+    for (ack_delay, timeouts) in [(16, [18, 18]), (20, [20, 21])] {
+        let mut pair = Pair::new();
+        pair.wire.lock().unwrap().ack_delay = Some(ack_delay);
+        let listener = pair.server.create(1, port_space::TCP);
+        pair.server.listen(listener, "0.0.0.0:7471", 3).unwrap();
+        let (active, passive) = pair.connected(1, 10, 7471);
+        let got =
+            [pair.client.attributes(active, 3).unwrap().timeout, pair.server.attributes(passive, 3).unwrap().timeout];
+        assert_eq!(got, timeouts);
+    }
+}
+
+#[test]
 fn a_request_has_the_addresses_and_the_private_data_of_its_sender() {
     let mut pair = Pair::new();
     let listener = pair.server.create(1, port_space::TCP);

@@ -14,7 +14,7 @@ impl Qp {
         host: &mut H,
     ) -> Result<(), ModifyError> {
         let mask = state::applicable_mask(self.config.class(), mask);
-        let to = state::check(self.config.class(), self.config.state, attr, mask)?;
+        let to = state::check(self.config.class(), self.config.state, attr, mask, &self.config.profile.device)?;
         let from = self.config.state;
         state::apply(&mut self.config.attr, attr, mask);
         self.config.state = to;

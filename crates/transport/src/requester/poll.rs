@@ -6,7 +6,7 @@ use crate::completion::vendor;
 use crate::config::Config;
 use crate::limits::{Limits, PACKET_COST, Progress};
 use crate::send_queue::{Kind, SendQueue, SendSlot, Source};
-use crate::{Access, Denied, Egress, Host, Instant, QpState, Refused, SendFlags, SendOp, Status};
+use crate::{Access, Denied, Egress, Host, Instant, OdpOps, QpState, Refused, SendFlags, SendOp, Status};
 
 /// The most packets between the oldest unacknowledged and the next: beyond half of the PSN space the order of PSNs is
 /// ambiguous (IBTA 9.7.1).
@@ -113,7 +113,7 @@ impl Requester {
                 && let Err(denied) =
                     self.prepare_buffer(slot, queue.source(self.next.wr), step.read_bytes, config, host)
             {
-                self.refused(denied, config)?;
+                self.refused(denied, slot, config)?;
                 return Ok((Progress::Idle, count));
             }
             let pushed = if room {
@@ -128,7 +128,7 @@ impl Requester {
                     return Ok((Progress::Full, count));
                 }
                 Err(Refused::Denied(denied)) => {
-                    self.refused(denied, config)?;
+                    self.refused(denied, slot, config)?;
                     return Ok((Progress::Idle, count));
                 }
             }
@@ -222,14 +222,15 @@ impl Requester {
         (!matches!(slot.kind, Kind::Data | Kind::Local) && reads >= limit).then_some(RequesterState::WaitReads)
     }
 
-    /// The host refused memory of the work request at `next`: a local error, except for a page fault (IBTA 9.9.2).
+    /// The host refused memory of the work request at `next`: a local error, except for a page fault of an operation with
+    /// ODP (IBTA 9.9.2).
     #[cold]
-    fn refused(&mut self, denied: Denied, config: &Config) -> Result<(), Failure> {
-        match denied {
-            Denied::PageFault => self.packet_waits(config),
-            Denied::Protection | Denied::Unmapped => self.stall(Failure::local(denied))?,
+    fn refused(&mut self, denied: Denied, slot: &SendSlot, config: &Config) -> Result<(), Failure> {
+        if denied == Denied::PageFault && config.has_odp(OdpOps::of(&slot.op)) {
+            self.packet_waits(config);
+            return Ok(());
         }
-        Ok(())
+        self.stall(Failure::local(denied))
     }
 
     /// The work request at `next` cannot be executed: fails it if it is the oldest, otherwise waits until it is.

@@ -1,5 +1,6 @@
 //! The responder of UD: each packet is a message, from any sender with the right Q_Key (IBTA 9.8.3.2).
 
+use super::opcode_order::Request;
 use super::page_fault::Stop;
 use super::{Fatal, Responder, Waits};
 use crate::completion::vendor;
@@ -47,7 +48,7 @@ impl Responder {
             [] => Ok(()),
             payload => host.scatter(queue.sges(), GRH_LEN as u64, payload),
         });
-        match scattered.map_err(Stop::receiving) {
+        match scattered.map_err(|denied| Stop::receiving(denied).unless_odp(Request::Send, queue, config)) {
             Ok(()) => {}
             Err(Stop::Fatal(fatal)) => return Err(fatal),
             Err(_) => return Ok(self.hold_unreliable(config)),

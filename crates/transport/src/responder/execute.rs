@@ -5,6 +5,7 @@ use super::page_fault::Stop;
 use super::resources::{Resource, Response};
 use super::{Fatal, Responder, Verdict};
 use crate::config::Config;
+use crate::ending::NO_ODP;
 use crate::recv_queue::{Received, RecvQueue};
 use crate::send_queue::MAX_MESSAGE;
 use crate::{Access, AtomicOp, Denied, Flush, Host, WcOpcode};
@@ -313,7 +314,9 @@ impl Fatal {
     pub(super) fn access(denied: Denied) -> Fatal {
         match denied {
             Denied::Protection => Fatal { nak: NakCode::RemoteAccess, receive: None, why: None },
-            Denied::Unmapped | Denied::PageFault => Fatal::operational(),
+            Denied::Unmapped => Fatal::operational(),
+            // Without ODP for the operation.
+            Denied::PageFault => Fatal::operational().because(NO_ODP),
         }
     }
 }

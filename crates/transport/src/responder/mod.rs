@@ -25,7 +25,7 @@ mod unreliable;
 use crate::config::Config;
 use crate::quirk::Chance;
 use crate::recv_queue::RecvQueue;
-use crate::{Access, Denied, Egress, Handled, Host, Instant, QpEvent, Refused, Side, Status};
+use crate::{Access, Denied, Egress, Handled, Host, Instant, OdpOps, QpEvent, Refused, Side, Status};
 use ack::{Covered, Owed};
 pub use datagram::GRH_LEN;
 use opcode_order::Message;
@@ -267,7 +267,7 @@ impl Responder {
         }
         let verdict = match self.execute(request, packet, config, queue, host) {
             Ok(verdict) => verdict,
-            Err(stop) => return self.defer_or_nak(stop, config),
+            Err(stop) => return self.defer_or_nak(stop.unless_odp(request, queue, config), config),
         };
         if let Verdict::NotReady = verdict {
             self.order = Order::RnrNakSent;
@@ -350,7 +350,9 @@ impl Responder {
                     }
                 }
                 Err(Refused::Full) => return Ok(false),
-                Err(Refused::Denied(Denied::PageFault)) => self.response_waits(now, config, host),
+                Err(Refused::Denied(Denied::PageFault)) if config.has_odp(OdpOps::READ) => {
+                    self.response_waits(now, config, host);
+                }
                 Err(Refused::Denied(denied)) => {
                     // The NAK takes the PSN of the response packet, and nothing follows it (IBTA 9.7.5.1.3).
                     self.expected = self.expected.nearest(psn);

@@ -9,7 +9,8 @@ use super::sequence::Sequence;
 use super::{Fatal, Order, Responder, Verdict, Waits};
 use crate::completion::vendor;
 use crate::config::Config;
-use crate::{Access, Denied, Handled, Host, Instant, Remote, ResponderFaults, Status};
+use crate::recv_queue::RecvQueue;
+use crate::{Access, Denied, Handled, Host, Instant, OdpOps, Remote, ResponderFaults, Status};
 use std::time::Duration;
 use weir_wire::{Packet, Psn, Syndrome};
 
@@ -209,6 +210,29 @@ impl Stop {
             Denied::PageFault => Stop::PageFault,
             Denied::Protection | Denied::Unmapped => Stop::Fatal(Fatal::access(denied)),
         }
+    }
+
+    /// A missing page is an error if the adapter has no ODP for the operation (IBTA 9.7.5.2.4, 9.9.3.1).
+    #[cold]
+    #[inline(never)]
+    pub fn unless_odp(self, request: Request, queue: &RecvQueue, config: &Config) -> Stop {
+        let operation = match request {
+            Request::Send if queue.is_shared() => OdpOps::SRQ_RECV,
+            Request::Send => OdpOps::RECV,
+            Request::Write => OdpOps::WRITE,
+            Request::Read => OdpOps::READ,
+            Request::Atomic => OdpOps::ATOMIC,
+            Request::AtomicWrite => OdpOps::ATOMIC_WRITE,
+            Request::Flush => OdpOps::FLUSH,
+        };
+        if self != Stop::PageFault || config.has_odp(operation) {
+            return self;
+        }
+        let fatal = Fatal::access(Denied::PageFault);
+        Stop::Fatal(match request {
+            Request::Send => fatal.receiving(Status::LocalProtection, vendor::NO_ODP),
+            _ => fatal,
+        })
     }
 
     /// As `access`, for a WRITE with `len` bytes left from `va` on.

@@ -31,7 +31,8 @@ impl Responder {
         }
         self.expected = PsnPosition::first(bth.psn.next());
         let Some(request) = admitted else { return Ok(Handled::Done) };
-        match self.execute(request, packet, config, queue, host) {
+        let executed = self.execute(request, packet, config, queue, host);
+        match executed.map_err(|stop| stop.unless_odp(request, queue, config)) {
             Ok(Verdict::Executed) => {}
             Err(Stop::PageFault) => return Ok(self.missing_page(bth.psn, config)),
             // An error of the local receive's memory is local; a message that does not fit is the sender's error.
