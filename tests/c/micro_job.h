@@ -20,13 +20,15 @@ static const char *const kind_name[] = { "READ", "WRITE", "SEND" };
 enum { ON_CLIENT = 1, ON_SERVER = 2 };
 
 /* Both sides must be built with the same version. */
-#define VERSION 1
+#define VERSION 2
 
 static struct job {
 	uint32_t version, operation, second, size, num_ops, num_qps, odp, touched, wrong_peer;
 	uint32_t rnr_timer, ack_timeout, retry_count, max_rd_atomic, mtu;
 	/* The time limit of the run. */
-	uint32_t seconds, unused;
+	uint32_t seconds;
+	/* Pages that are released at a time after the run; 0: none. */
+	uint32_t invalidate;
 	/* Nanoseconds; 0 disables a workaround. */
 	uint64_t interval, dummy_every, again_after;
 } job = { .version = VERSION, .operation = READ, .second = READ, .size = 100, .num_ops = 1, .num_qps = 1, .rnr_timer = 14,
@@ -84,6 +86,8 @@ static inline const char *job_wrong(void)
 		return "--dummy-every and --again-after: give only one of them";
 	if (job.wrong_peer && !job.ack_timeout)
 		return "--wrong-peer: with an ACK timeout of 0 the adapter never gives up";
+	if (job.invalidate && !job.odp)
+		return "--invalidate: there is no ODP memory; give --odp too";
 	if (job.wrong_peer && job.touched)
 		return "--wrong-peer: no peer is connected to touch pages; omit --touched";
 	return NULL;

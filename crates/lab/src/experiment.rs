@@ -16,6 +16,8 @@ pub struct Experiment {
     pub title: &'static str,
     /// Its publication: T is the thesis, P the paper.
     pub source: &'static str,
+    /// Why the simulator cannot run it; `None` if it can.
+    pub not_simulated: Option<&'static str>,
     /// What the authors did and found.
     pub paper: &'static str,
     /// Whether two real processes can run it in reasonable time.
@@ -72,6 +74,13 @@ pub struct Done {
     pub took: Duration,
     /// How late the machine woke, in live runs.
     pub wakeup: Option<Wakeup>,
+}
+
+/// A chosen experiment that was not run.
+pub struct LeftOut {
+    pub experiment: &'static Experiment,
+    /// As the reports print it: "it …".
+    pub why: String,
 }
 
 impl Report {

@@ -16,6 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     id: "connectx6",
     title: "ConnectX-6: the remaining flaws",
     source: "T fig. A.1 to A.3",
+    not_simulated: None,
     paper: "There is no damming. 128 READs over 128 QPs are fast, because the adapter limits the number of \
             outstanding READs over all QPs; with 256 operations the second page shows the flood, and 512 take about \
             300 ms. Many QPs are slow, but less than on ConnectX-4; and one QP is enough for a flood of WRITEs.",

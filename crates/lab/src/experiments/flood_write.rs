@@ -14,6 +14,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     id: "flood-write",
     title: "Packet flood: WRITEs",
     source: "T fig. 5.10 to 5.12",
+    not_simulated: None,
     paper: "The same with WRITEs. Nothing limits the number of outstanding WRITEs, so with server-side ODP every RNR \
             NAK causes the retransmission of all of them: N operations over M pages are N·M packets, and the time \
             grows with the square of N, even on one QP. (The limit of outstanding READs is max_rd_atomic.) With ODP \

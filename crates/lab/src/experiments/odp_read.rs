@@ -12,6 +12,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     id: "odp-read",
     title: "One READ and a page fault",
     source: "T fig. 4.2, P fig. 1",
+    not_simulated: None,
     paper: "A single READ that causes a page fault, captured on two ConnectX-4. If the server's page is missing, the \
             server sends an RNR NAK, and a response once it has the page; the client drops that response and \
             retransmits the READ when its RNR wait is over. If the client's page is missing, the client drops the \

@@ -12,6 +12,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     id: "odp-send",
     title: "One SEND and a page fault",
     source: "T fig. 4.3",
+    not_simulated: None,
     paper: "A single SEND. If the receiver's page is missing, the receiver sends an RNR NAK once the page is present, \
             half a millisecond later, and the sender retransmits the SEND after the RNR wait. If the sender's page is \
             missing, the sender sends nothing before the page is present.",

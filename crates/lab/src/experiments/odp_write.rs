@@ -10,6 +10,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     id: "odp-write",
     title: "One WRITE and a page fault",
     source: "T fig. 4.4",
+    not_simulated: None,
     paper: "A single WRITE behaves as a SEND does: if the server's page is missing, the server sends an RNR NAK once \
             the page is present, and the client retransmits the WRITE after the RNR wait; if the client's page is \
             missing, the client sends nothing before the page is present.",

@@ -13,6 +13,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     id: "timeout",
     title: "What a timeout costs",
     source: "T fig. 4.5, P fig. 2",
+    not_simulated: None,
     paper: "A QP is connected to a host that does not exist; with a retry count of 7 it fails after eight timeouts. \
             No setting makes a timeout shorter than about 500 ms (C_ACK 16) on ConnectX-3, -4 and -6, or 30 ms (C_ACK \
             12) on ConnectX-5: thousands of times the latency of the network.",

@@ -1,7 +1,7 @@
 //! Writes a folder with all results: CSV, SVG, claims, an index.
 
 use super::json;
-use crate::experiment::Done;
+use crate::experiment::{Done, LeftOut};
 use std::fmt::Write;
 use std::fs;
 use std::io;
@@ -15,7 +15,10 @@ pub fn write(folder: &Path, done: &Done) -> io::Result<()> {
     for (name, data) in &done.report.more {
         fs::write(folder.join(format!("{id}-{name}.csv")), data.csv())?;
     }
-    fs::write(folder.join(format!("{id}.json")), json(std::slice::from_ref(done)).map_err(io::Error::other)? + "\n")?;
+    fs::write(
+        folder.join(format!("{id}.json")),
+        json(std::slice::from_ref(done), &[]).map_err(io::Error::other)? + "\n",
+    )?;
     for (name, svg) in [("", done.report.figure()), ("-ladder", done.report.ladder())] {
         if let Some(svg) = svg {
             fs::write(folder.join(format!("{id}{name}.svg")), svg)?;
@@ -24,8 +27,9 @@ pub fn write(folder: &Path, done: &Done) -> io::Result<()> {
     Ok(())
 }
 
-/// An index of figures and claims in Markdown, for the folder with the files of [`write`].
-pub fn index(all: &[Done]) -> String {
+/// An index of figures and claims in Markdown, for the folder with the files of [`write`]. Experiments that were not run
+/// are listed with the reason.
+pub fn index(all: &[Done], left_out: &[LeftOut]) -> String {
     let mut text = "# The laboratory's figures\n\n".to_owned();
     let _ = writeln!(
         text,
@@ -47,6 +51,10 @@ pub fn index(all: &[Done]) -> String {
         let (holding, claims) = done.report.score();
         let (id, title, source) = (done.experiment.id, done.experiment.title, done.experiment.source);
         let _ = writeln!(text, "| [{id}](#{id}): {title} | {source} | {holding} of {claims} |");
+    }
+    for LeftOut { experiment, why } in left_out {
+        let (id, title, source) = (experiment.id, experiment.title, experiment.source);
+        let _ = writeln!(text, "| {id}: {title} | {source} | not run: {} |", cell(why));
     }
     for done in all {
         let id = done.experiment.id;

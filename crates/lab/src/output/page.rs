@@ -2,14 +2,14 @@
 
 use super::words::counts;
 use crate::claim::{Claim, ENOUGH, Kind};
-use crate::experiment::Done;
+use crate::experiment::{Done, LeftOut};
 use crate::figure::escape;
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("page.css");
 
-/// The page as HTML, with embedded figures and style.
-pub fn page(all: &[Done]) -> String {
+/// The page as HTML, with embedded figures and style. Experiments that were not run are listed with the reason.
+pub fn page(all: &[Done], left_out: &[LeftOut]) -> String {
     let counts = counts(all.iter().flat_map(|done| &done.report.claims));
     let enough = (ENOUGH * 100.0) as u32;
     let mut html = format!(
@@ -27,7 +27,7 @@ pub fn page(all: &[Done]) -> String {
          <p class=\"lead\">The floors of the ACK timeout are those of InfiniBand adapters. RoCE adapters with adaptive \
          retransmission repeat their first requests sooner.</p>"
     );
-    html += &summary(all);
+    html += &summary(all, left_out);
     for done in all {
         html += &section(done);
     }
@@ -37,7 +37,7 @@ pub fn page(all: &[Done]) -> String {
     html + "</main>\n</html>\n"
 }
 
-fn summary(all: &[Done]) -> String {
+fn summary(all: &[Done], left_out: &[LeftOut]) -> String {
     let mut html =
         "<table class=\"summary\"><thead><tr><th>Experiment<th>Source<th>Claims<th class=\"num\">Holds</thead>\n"
             .to_owned();
@@ -52,6 +52,11 @@ fn summary(all: &[Done]) -> String {
             escape(done.experiment.source),
             id = done.experiment.id
         );
+    }
+    for LeftOut { experiment, why } in left_out {
+        let [title, source, why] = [experiment.title, experiment.source, why].map(escape);
+        let id = experiment.id;
+        let _ = writeln!(html, "<tr><td><code>{id}</code> {title}<td>{source}<td colspan=\"2\">not run: {why}");
     }
     html + "</table>\n"
 }
