@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(value[0]["id"], "odp-read");
         assert_eq!(value[0]["trials"], serde_json::json!([3, 10]));
         let left =
-            serde_json::json!({"id": "odp-send", "source": "T fig. 4.1", "left_out": "it <can> not", "claims": []});
+            serde_json::json!({"id": "odp-send", "source": "T fig. 4.3", "left_out": "it <can> not", "claims": []});
         assert_eq!(value[1], left);
         assert!(value[0].get("wakeup").is_none());
         let wakeup = Some(Wakeup { median: Duration::from_micros(20), most: Duration::from_millis(3) });
