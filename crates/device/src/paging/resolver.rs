@@ -225,7 +225,7 @@ mod tests {
             self.woken.recv_timeout(Duration::from_secs(10)).expect("a waiter is woken").0
         }
 
-        /// The times of a single fault whose QP continues now: the whole, and the parts in their order.
+        /// The times of a single fault, where the QP continues now: the whole, and the parts in their order.
         fn cost(&self, qp: &QpFaults) -> (Duration, [Duration; 5]) {
             qp.resume(Side::Responder);
             let v = self.region.counters.own.read();
