@@ -71,17 +71,17 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
 fn dominated(kind: Kind, profile: &str, side: &str, share: f64) -> Claim {
     let name = format!("{profile}, {side}: share of notice, adapter and resume in a page fault");
     Claim::at_least(kind, name, "dominated by hardware: interrupt and resuming", 0.5, share, "").lacks(
-        "Weir wakes a thread where an adapter raises an interrupt. Where a thread is awake already, these parts are short, \
-         and most of the time goes to the operating system.",
+        "Weir wakes a thread where an adapter raises an interrupt. Where a thread is awake already, these parts are \
+         short, and most of the time goes to the operating system.",
     )
 }
 
 fn updates(side: &str, share: f64) -> Claim {
     let name = format!("{side}: share of the update of the table in an invalidation");
     Claim::at_least(Predicted, name, "most of its time", 0.5, share, "").lacks(
-        "Weir's table is in the memory of its process: removing a page takes two atomic operations. The table of a real \
-         adapter is behind PCIe, and the update includes the wait until the adapter no longer uses the page, which Weir \
-         counts as quiesce.",
+        "Weir's table is in the memory of its process: removing a page takes two atomic operations. The table of a \
+         real adapter is behind PCIe, and the update includes the wait until the adapter no longer uses the page, \
+         which Weir counts as quiesce.",
     )
 }
 

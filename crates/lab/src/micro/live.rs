@@ -5,7 +5,7 @@
 //! choices depend on the QP numbers, which are random, so the seed has no effect.
 
 use super::ladder::{self, CaptureContext};
-use super::{Micro, Operation, Outcome, PagingCosts, Runner, Sides, Wakeup, Workaround, paging, time};
+use super::{Micro, Operation, Outcome, Paging, PagingCosts, Runner, Sides, Wakeup, Workaround, paging, time};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const START: Duration = Duration::from_secs(15);
 /// Time limit of both programs for all but the run itself: opening the device, connecting, closing.
 const AROUND: Duration = Duration::from_secs(20);
 
-/// Interval of looking at the client's output. This process sleeps in between, so that it leaves the cores to the programs.
+/// Interval of looking at the client's output. This process sleeps in between, and leaves the cores to the programs.
 const TICK: Duration = Duration::from_millis(20);
 
 /// Two processes on this machine. Clones share the stage.
@@ -102,7 +102,8 @@ impl Live {
         self.library.join("weir-micro")
     }
 
-    /// Runs both sides to their end, with captures in a folder. Reads the counters of paging before, if the run invalidates.
+    /// Runs both sides to their end, with captures in a folder. If the run invalidates, reads the counters of paging
+    /// before.
     fn pair(&self, micro: &Micro, profile: &str, captures: [&Path; 2]) -> Result<(Printed, Option<PagingCosts>)> {
         let port = self.stage.free_port(Side::A)?;
         let seconds = self.limit.as_secs().max(1).to_string();
@@ -156,7 +157,12 @@ impl Live {
             }
             std::thread::sleep(TICK);
         }
-        paging::read(&self.weir, micro, client.pid(), server.pid()).map(Some)
+        let of = |odp: bool, child: &Child| match odp {
+            true => paging::read(&self.weir, child.pid(), micro.invalidations()),
+            false => Ok(Paging::default()),
+        };
+        let Sides { client: at_client, server: at_server } = micro.odp;
+        Ok(Some(PagingCosts { client: of(at_client, client)?, server: of(at_server, server)? }))
     }
 }
 

@@ -1,6 +1,5 @@
 //! What an adapter counts of page faults and invalidations, from `weir stat PID --json`.
 
-use super::{Micro, Sides};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -61,15 +60,8 @@ impl Paging {
 const LIMIT: Duration = Duration::from_secs(3);
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Reads the counters of both processes, which run and have released their memory.
-pub(super) fn read(weir: &Path, micro: &Micro, client: u32, server: u32) -> Result<PagingCosts> {
-    let Sides { client: at_client, server: at_server } = micro.odp;
-    let of = |odp: bool, pid: u32| if odp { of_process(weir, micro, pid) } else { Ok(Paging::default()) };
-    Ok(PagingCosts { client: of(at_client, client)?, server: of(at_server, server)? })
-}
-
-/// Reads the counters of a process once they have all its invalidations.
-fn of_process(weir: &Path, micro: &Micro, pid: u32) -> Result<Paging> {
+/// Reads the counters of a process that runs, once they have this number of invalidations.
+pub(super) fn read(weir: &Path, pid: u32, invalidations: u64) -> Result<Paging> {
     let until = Instant::now() + LIMIT;
     loop {
         let shown =
@@ -78,12 +70,14 @@ fn of_process(weir: &Path, micro: &Micro, pid: u32) -> Result<Paging> {
             bail!("weir stat: {}", String::from_utf8_lossy(&shown.stderr).trim());
         }
         let paging = parse(&shown.stdout)?;
-        if paging.page_invalidations_handled >= micro.invalidations() {
+        let seen = paging.page_invalidations_handled;
+        if seen >= invalidations {
             return Ok(paging);
         }
         if Instant::now() > until {
-            let (seen, all) = (paging.page_invalidations_handled, micro.invalidations());
-            bail!("process {pid} has {seen} of {all} invalidations: an operation failed, or the adapter missed some");
+            bail!(
+                "process {pid} has {seen} of {invalidations} invalidations: an operation failed, or some were missed"
+            );
         }
         std::thread::sleep(INTERVAL);
     }

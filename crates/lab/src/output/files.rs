@@ -27,8 +27,8 @@ pub fn write(folder: &Path, done: &Done) -> io::Result<()> {
     Ok(())
 }
 
-/// An index of figures and claims in Markdown, for the folder with the files of [`write`]. Experiments that were not run
-/// are listed with the reason.
+/// An index of figures and claims in Markdown, for the folder with the files of [`write`]. It lists experiments that
+/// were not run, with the reason.
 pub fn index(all: &[Done], left_out: &[LeftOut]) -> String {
     let mut text = "# The laboratory's figures\n\n".to_owned();
     let _ = writeln!(
