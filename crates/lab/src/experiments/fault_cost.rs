@@ -17,8 +17,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     paper: "Breakdowns of other authors, which both publications cite: the hardware dominates the overhead of a page \
             fault, by triggering the interrupt and by resuming the transmission; an invalidation spends most of its \
             time on updating the page tables. Here: WRITEs of a page each, one after the other, with both pages \
-            missing; then both sides release their pages one by one. Notice: until a thread works on the fault. Adapter: the \
-            time of the profile. Resume: from the page in the table until the QP continues.",
+            missing; then both sides release their pages one by one. Notice: until a thread works on the fault. \
+            Adapter: the time of the profile. Resume: from the page in the table until the QP continues.",
     live: true,
     fixed_adapters: true,
     run,
