@@ -31,6 +31,8 @@ static const char usage[] =
 	"Memory\n"
 	"  --odp WHERE             ODP memory: none, client, server or both                  [none]\n"
 	"  --touched               touches all pages but the first operation's beforehand\n"
+	"  --invalidate PAGES      after the run, each side with ODP memory releases its pages (madvise), PAGES at a time;\n"
+	"                          first the client, then the server\n"
 	"Attributes of the QPs\n"
 	"  --rnr-timer CODE        0 to 31: the timer in the RNR NAKs of a receiver          [14: 1.28 ms]\n"
 	"  --ack-timeout N         0 to 31: C_ACK; T_tr is 4.096 us * 2^N, 0 is forever      [1]\n"
@@ -50,12 +52,13 @@ static const char usage[] =
 	"  --port N                TCP port of the server                                    [18515]\n"
 	"  --timeout SECONDS       the client gives up, and the server with it               [60]\n"
 	"  --json                  one JSON object; times in us\n"
+	"  --hold                  at the end, waits for the end of standard input: the adapter's counters can be read\n"
 	"  --help\n"
 	"\n"
 	"Exit code: 0 measured; 1 an operation failed, or bytes are wrong (with --wrong-peer: no operation failed);\n"
 	"2 it could not run; 3 not done in time.\n";
 
-static int json;
+static int json, hold;
 
 /* A time in nanoseconds. */
 static uint64_t time_of(const char *text, const char *option)
@@ -90,7 +93,8 @@ static uint32_t word_of(const char *text, const char *option, const char *const 
 }
 
 enum { OPERATION = 1, SECOND, SIZE, NUM_OPS, NUM_QPS, INTERVAL, IN_TURN, ODP, TOUCHED, RNR_TIMER, ACK_TIMEOUT, RETRY_COUNT,
-       MAX_RD_ATOMIC, MTU, DUMMY_EVERY, AGAIN_AFTER, WRONG_PEER, DEVICE, IB_PORT, GID_INDEX, PORT, TIMEOUT, JSON, HELP };
+       MAX_RD_ATOMIC, MTU, DUMMY_EVERY, AGAIN_AFTER, WRONG_PEER, DEVICE, IB_PORT, GID_INDEX, PORT, TIMEOUT, JSON, HELP,
+       INVALIDATE, HOLD };
 
 static const struct option options[] = {
 	{ "operation", 1, NULL, OPERATION },     { "second", 1, NULL, SECOND },
@@ -105,7 +109,8 @@ static const struct option options[] = {
 	{ "device", 1, NULL, DEVICE },           { "ib-port", 1, NULL, IB_PORT },
 	{ "gid-index", 1, NULL, GID_INDEX },     { "port", 1, NULL, PORT },
 	{ "timeout", 1, NULL, TIMEOUT },         { "json", 0, NULL, JSON },
-	{ "help", 0, NULL, HELP },               { 0 },
+	{ "help", 0, NULL, HELP },               { "invalidate", 1, NULL, INVALIDATE },
+	{ "hold", 0, NULL, HOLD },               { 0 },
 };
 
 static void parse(int argc, char **argv)
@@ -128,6 +133,8 @@ static void parse(int argc, char **argv)
 		case IN_TURN: job.in_turn = 1; break;
 		case ODP: job.odp = word_of(optarg, name, odp_sides); break;
 		case TOUCHED: job.touched = 1; break;
+		case INVALIDATE: job.invalidate = number_of(optarg, name); break;
+		case HOLD: hold = 1; break;
 		case RNR_TIMER: job.rnr_timer = number_of(optarg, name); break;
 		case ACK_TIMEOUT: job.ack_timeout = number_of(optarg, name); break;
 		case RETRY_COUNT: job.retry_count = number_of(optarg, name); break;
@@ -250,9 +257,17 @@ int main(int argc, char **argv)
 	run.far_cpu = theirs.cpu;
 	run.far_checked = theirs.checked;
 	run.far_wrong = theirs.wrong;
+	if (job.invalidate && mine.whole && theirs.whole)
+		for (int turn = 0; turn < 2; turn++) {
+			if (turn == !client && job.odp & (client ? ON_CLIENT : ON_SERVER))
+				release_pages();
+			barrier();
+		}
 	if (client)
 		json ? report_json() : report_text();
 	fflush(stdout);
+	while (hold && getchar() != EOF)
+		;
 	micro_close();
 	rig_close();
 	if (run.late)

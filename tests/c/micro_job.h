@@ -29,6 +29,9 @@ static struct job {
 	uint32_t seconds;
 	/* Each operation is posted an interval after the completion of the one before it. */
 	uint32_t in_turn;
+	/* Pages that are released at a time after the run; 0: none. */
+	uint32_t invalidate;
+	uint32_t unused;
 	/* Nanoseconds; 0 disables a workaround. */
 	uint64_t interval, dummy_every, again_after;
 } job = { .version = VERSION, .operation = READ, .second = READ, .size = 100, .num_ops = 1, .num_qps = 1, .rnr_timer = 14,
@@ -86,6 +89,8 @@ static inline const char *job_wrong(void)
 		return "--dummy-every and --again-after: give only one of them";
 	if (job.wrong_peer && !job.ack_timeout)
 		return "--wrong-peer: with an ACK timeout of 0 the adapter never gives up";
+	if (job.invalidate && !job.odp)
+		return "--invalidate: there is no ODP memory; give --odp too";
 	if (job.wrong_peer && job.touched)
 		return "--wrong-peer: no peer is connected to touch pages; omit --touched";
 	return NULL;

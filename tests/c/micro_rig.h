@@ -160,6 +160,18 @@ static inline void qps_open(void)
 	}
 }
 
+/* Releases the pages of this side's ODP memory, some at a time: each time is an invalidation. */
+static inline void release_pages(void)
+{
+	size_t step = (size_t)job.invalidate * PAGE, left = all_bytes();
+
+	for (uint8_t *at = micro.at; left > 0; at += step, left -= step) {
+		step = step < left ? step : left;
+		if (madvise(at, step, MADV_DONTNEED))
+			die("madvise of %zu bytes: %s", step, strerror(errno));
+	}
+}
+
 static inline void micro_close(void)
 {
 	for (uint32_t i = 0; i < micro.all_qps; i++)

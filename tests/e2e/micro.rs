@@ -27,6 +27,7 @@ pub fn trials() -> Vec<Trial> {
         staged("live as simulated: T fig 6.2, a SEND is lost while the READ before it is replayed", argo),
         staged("live as simulated: ACK timeouts", timeout),
         staged("live as simulated: packet flood over 128 QPs", flood_pages),
+        staged("live: page faults and invalidations have their time by part", costs),
     ]
 }
 
@@ -272,6 +273,33 @@ fn flood_pages() -> Result<()> {
             let first = outcome.completions.iter().flatten().min().context("no completion")?;
             ensure!(*first >= served, "{world}: a READ is complete after {first:?}, before {served:?}");
         }
+    }
+    Ok(())
+}
+
+/// 16 WRITEs, page by page, with both pages missing; then each page is released. The ideal adapter adds nothing to a
+/// fault, the other one the 50 ms of its profile, of which Weir's own parts take some.
+fn costs() -> Result<()> {
+    let slow = profile(SLOW_PAGES)?;
+    let slow = slow.0.to_str().context("the path of the profile is not UTF-8")?;
+    let interval = Duration::from_millis(2);
+    let pages = Micro { operation: Operation::Write, size: 4096, num_ops: 16, interval, odp: BOTH, ..Micro::default() };
+    let pages = Micro { invalidate: 1, ack_timeout: 18, ..pages };
+    for (profile, adapter) in [("ideal", 0.0..=0.0), (slow, 25_000.0..=50_000.0)] {
+        let outcome = live()?.run(&pages, profile, 1)?;
+        let paging = outcome.paging.context("no counters of paging")?;
+        ensure!(outcome.status.is_none() && outcome.timeouts == 0, "{}", shown(&outcome));
+        for side in [&paging.client, &paging.server] {
+            ensure!(side.page_faults_handled >= 16 && side.page_invalidations_handled == 16, "{profile}: {side:?}");
+            let fault: f64 = side.fault().iter().map(|(_, us)| us * side.page_faults_handled as f64).sum();
+            let invalidation: f64 = side.invalidation().iter().map(|(_, us)| us * 16.0).sum();
+            // Each counter is rounded down to microseconds.
+            ensure!((side.page_fault_wait_us as f64 - fault).abs() <= fault * 0.05 + 5.0, "{profile}: {side:?}");
+            ensure!((side.page_invalidation_us as f64 - invalidation).abs() <= 3.0, "{profile}: {side:?}");
+        }
+        let [notice, populate, (_, took), table, resume] = paging.server.fault();
+        ensure!(adapter.contains(&took), "{profile}: {:?}", paging.server);
+        ensure!([notice, populate, table, resume].iter().all(|(_, us)| *us > 0.0), "{profile}: {:?}", paging.server);
     }
     Ok(())
 }

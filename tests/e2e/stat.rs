@@ -151,8 +151,13 @@ fn page_faults(bed: &Bed) -> Result<()> {
         ensure!(region["paging"]["page_fault_pages"].as_u64() >= Some(1), "{region}");
         ensure!(region["paging"]["page_fault_pages"].as_u64() <= Some(length / 4096 + 1), "{region}");
         ensure!(paging["page_fault_us"].as_u64() > Some(0), "{paging}");
+        let us = |part: &str| paging[format!("page_fault_{part}_us")].as_u64().unwrap_or(0);
+        let (whole, sum): (u64, u64) = (us("wait"), ["notice", "populate", "table", "resume"].map(us).iter().sum());
+        // Each part is rounded down, and a fault of the moment may be in the whole only.
+        ensure!(sum > 0 && sum <= whole && whole - sum <= whole / 10 + 10 && us("adapter") == 0, "{paging}");
         let table = stat(&[&pid])?.success()?.stdout;
         ensure!(table.contains("page faults") && table.contains("lkey"), "{table}");
+        ensure!(table.contains("a page fault takes ") && table.contains("on average: notice "), "{table}");
     }
     client.wait(Duration::from_secs(20))?.success()?;
     server.wait(Duration::from_secs(20))?.success()?;

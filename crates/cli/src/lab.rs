@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
 use weir_lab::bench::Bench;
-use weir_lab::experiment::{Done, Experiment};
+use weir_lab::experiment::{Done, Experiment, LeftOut};
 use weir_lab::experiments::{self, ALL};
 use weir_lab::micro::Runner;
 use weir_lab::micro::sim::Simulated;
@@ -87,6 +87,7 @@ fn list(json: bool) -> Result<ExitCode> {
     let shown = |experiment: &&Experiment| {
         serde_json::json!({
             "id": experiment.id, "title": experiment.title, "source": experiment.source, "live": experiment.live,
+            "not_simulated": experiment.not_simulated,
         })
     };
     if json {
@@ -94,31 +95,37 @@ fn list(json: bool) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     for experiment in ALL {
-        let live = if experiment.live { "" } else { "; simulated only" };
-        println!("{:14}  {} ({}{live})", experiment.id, experiment.title, experiment.source);
+        let runs = match (experiment.live, experiment.not_simulated) {
+            (_, Some(reason)) => format!("; live only, the simulator cannot run it: {reason}"),
+            (false, None) => "; simulated only".to_owned(),
+            (true, None) => String::new(),
+        };
+        println!("{:14}  {} ({}{runs})", experiment.id, experiment.title, experiment.source);
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn run_all(args: &RunArgs) -> Result<ExitCode> {
-    let wanted = experiments::select(&args.ids)?;
+    let chosen = experiments::select(&args.ids)?;
     if let Some(profile) = &args.profile {
         weir_profiles::load(profile)?;
     }
-    let (wanted, left_out): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|e| e.live || !args.live);
-    for experiment in left_out {
-        eprintln!("weir lab: skipping {}: it is simulated only, a live run would take too long", experiment.id);
+    let (mut wanted, mut left_out) = (vec![], vec![]);
+    for experiment in chosen {
+        match why_left_out(args, experiment) {
+            Some(why) => left_out.push(LeftOut { experiment, why }),
+            None => wanted.push(experiment),
+        }
     }
-    let (left_out, wanted): (Vec<_>, Vec<_>) =
-        wanted.into_iter().partition(|e| e.fixed_adapters && args.profile.is_some());
-    for experiment in left_out {
-        eprintln!("weir lab: skipping {}: it compares fixed adapters, so --profile does not apply", experiment.id);
+    for LeftOut { experiment, why } in &left_out {
+        eprintln!("weir lab: skipping {}: {why}", experiment.id);
     }
-    ensure!(!wanted.is_empty(), "all chosen experiments were skipped; omit --live or --profile");
+    let option = if args.live || args.profile.is_some() { "omit --live or --profile" } else { "add --live" };
+    ensure!(!wanted.is_empty(), "all chosen experiments were skipped; {option}");
     let mut all = vec![];
     for experiment in wanted {
         let mut done = run_one(args, args.live, experiment)?;
-        if args.live {
+        if args.live && experiment.not_simulated.is_none() {
             done.simulated = run_one(args, false, experiment)?.report.claims;
         }
         output::write(&args.out, &done).with_context(|| format!("--out {}", args.out.display()))?;
@@ -127,12 +134,12 @@ fn run_all(args: &RunArgs) -> Result<ExitCode> {
         }
         all.push(done);
     }
-    let mut written = vec![("claims.json", output::json(&all)? + "\n")];
+    let mut written = vec![("claims.json", output::json(&all, &left_out)? + "\n")];
     if args.html {
-        written.push(("index.html", output::page(&all)));
+        written.push(("index.html", output::page(&all, &left_out)));
     }
     if args.markdown {
-        written.push(("README.md", output::index(&all)));
+        written.push(("README.md", output::index(&all, &left_out)));
     }
     for (name, text) in &written {
         let path = args.out.join(name);
@@ -144,6 +151,19 @@ fn run_all(args: &RunArgs) -> Result<ExitCode> {
     let shown = if args.html { args.out.join("index.html") } else { args.out.clone() };
     eprintln!("weir lab: data and figures are in {}", shown.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why an experiment does not run with these arguments; `None` if it does.
+fn why_left_out(args: &RunArgs, experiment: &Experiment) -> Option<String> {
+    match experiment.not_simulated {
+        Some(reason) if !args.live => return Some(format!("the simulator cannot run it: {reason}; use --live")),
+        _ if args.live && !experiment.live => {
+            return Some("it is simulated only, a live run would take too long".into());
+        }
+        _ => {}
+    }
+    let fixed = experiment.fixed_adapters && args.profile.is_some();
+    fixed.then(|| "it compares fixed adapters, so --profile does not apply".into())
 }
 
 /// Makes the runner of the micro-benchmark: live or simulated.
@@ -218,6 +238,22 @@ mod tests {
         let claims: serde_json::Value =
             serde_json::from_slice(&std::fs::read(out.join("claims.json")).unwrap()).unwrap();
         assert_eq!(claims.as_array().map(Vec::len), Some(2));
+    }
+
+    #[test]
+    fn an_experiment_that_the_simulator_cannot_run_is_listed_with_its_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("out");
+        let line = format!("lab run odp-read fault-cost --sim --trials 1 --seeds 1 --markdown --out {}", out.display());
+        assert_eq!(run(parse(&line).unwrap()).unwrap(), ExitCode::SUCCESS);
+        let read = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
+        let claims: serde_json::Value = serde_json::from_str(&read("claims.json")).unwrap();
+        assert_eq!((&claims[0]["id"], &claims[1]["id"]), (&"odp-read".into(), &"fault-cost".into()));
+        let why = claims[1]["left_out"].as_str().unwrap();
+        assert!(why.contains("no operating system") && why.contains("--live"), "{why}");
+        assert!(read("README.md").contains(&format!("| not run: {why} |")));
+        let alone = run(parse("lab run fault-cost --sim").unwrap()).unwrap_err();
+        assert!(alone.to_string().contains("add --live"), "{alone}");
     }
 
     #[test]

@@ -78,6 +78,14 @@ fn next(end: &End, within: Duration) -> Option<Status> {
 
 const LONG: Duration = Duration::from_secs(10);
 
+/// Whether the parts of page faults add up to their whole time, up to 5 % and a microsecond for each fault.
+fn is_sum(v: &Values) -> bool {
+    let parts = [v.page_fault_notice_ns, v.page_fault_populate_ns, v.page_fault_table_ns, v.page_fault_resume_ns];
+    let (sum, whole) = (parts.iter().sum::<u64>(), v.page_fault_wait_ns);
+    let all = parts.iter().all(|part| *part > 0) && v.page_fault_adapter_ns == 0;
+    all && sum <= whole && whole - sum <= whole / 20 + 1000 * v.page_faults
+}
+
 /// A fault brings in the rest of the message too: the same number of pages, fewer faults. A page may come in before
 /// the fault is extended to the rest of the message, so one round with few faults is enough.
 #[test]
@@ -111,12 +119,14 @@ fn counters_match_what_happened() {
     assert_eq!((from.page_faults, from.page_fault_pages), (1, 1));
     assert_eq!((to.page_faults, to.page_fault_pages, to.page_faults_handled), (1, 1, 1));
     assert!(to.page_fault_ns > 0);
+    assert!(is_sum(&from) && is_sum(&to), "{from:?}, {to:?}");
     write(50, 60);
     assert_eq!((source.values(), target.values()), (from, to), "the pages are present");
     write(PAGE, 39 * PAGE);
     let (from, to) = (source.values(), target.values());
     assert_eq!((from.page_fault_pages, to.page_fault_pages), (40, 40));
     assert_eq!((from.page_faults_handled, to.page_faults_handled), (from.page_faults, to.page_faults));
+    assert!(is_sum(&from) && is_sum(&to), "{from:?}, {to:?}");
 
     drop(invalidate::begin(target.addr + 10, 1).expect("a region is there"));
     let gone = target.values();

@@ -16,6 +16,8 @@ pub struct Experiment {
     pub title: &'static str,
     /// Its publication: T is the thesis, P the paper.
     pub source: &'static str,
+    /// Why the simulator cannot run it; `None` if it can.
+    pub not_simulated: Option<&'static str>,
     /// What the authors did and found.
     pub paper: &'static str,
     /// The papers' own figures, in the order of the report's drawings.
@@ -98,6 +100,13 @@ impl PaperFigure {
     pub const fn none(shows: &'static str, drawings: usize) -> PaperFigure {
         PaperFigure { name: "", axes: "", shows, here: "", drawings }
     }
+}
+
+/// A chosen experiment that was not run.
+pub struct LeftOut {
+    pub experiment: &'static Experiment,
+    /// As the reports print it: "it …".
+    pub why: String,
 }
 
 impl Report {

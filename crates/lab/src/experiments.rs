@@ -10,6 +10,7 @@ mod damming_else;
 mod damming_n;
 mod damming_range;
 mod damming_trace;
+mod fault_cost;
 mod flood;
 mod flood_pages;
 mod flood_write;
@@ -29,10 +30,11 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// All experiments.
-pub const ALL: [&Experiment; 17] = [
+pub const ALL: [&Experiment; 18] = [
     &odp_read::EXPERIMENT,
     &odp_send::EXPERIMENT,
     &odp_write::EXPERIMENT,
+    &fault_cost::EXPERIMENT,
     &timeout::EXPERIMENT,
     &damming::EXPERIMENT,
     &damming_trace::EXPERIMENT,
@@ -64,6 +66,9 @@ pub fn run(experiment: &'static Experiment, bench: &Bench<'_>) -> Result<Done> {
     if let Some(profile) = bench.profile {
         let id = experiment.id;
         ensure!(!experiment.fixed_adapters, "{id} compares fixed adapters: it cannot be run on {profile}");
+    }
+    if let Some(reason) = experiment.not_simulated {
+        ensure!(bench.live, "{} does not run on the simulator: {reason}; use --live", experiment.id);
     }
     let began = Instant::now();
     let one = || (experiment.run)(bench).with_context(|| experiment.id.to_owned());

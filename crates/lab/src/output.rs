@@ -11,7 +11,7 @@ pub use page::page;
 pub use table::table;
 
 use crate::claim::Shown;
-use crate::experiment::{Done, Input};
+use crate::experiment::{Done, Input, LeftOut};
 use crate::micro::Wakeup;
 use serde::Serialize;
 
@@ -39,8 +39,18 @@ struct ExperimentJson<'a> {
     simulated: Vec<Shown<'a>>,
 }
 
-/// All experiments as JSON: `[{"id": …, "claims": [{"name": …, "paper": …, "weir": …, …}]}]`.
-pub fn json(all: &[Done]) -> serde_json::Result<String> {
+/// An experiment that was not run, as `--json` prints it.
+#[derive(Serialize)]
+struct LeftOutJson<'a> {
+    id: &'a str,
+    source: &'a str,
+    left_out: &'a str,
+    claims: [Shown<'a>; 0],
+}
+
+/// All experiments as JSON: `[{"id": …, "claims": [{"name": …, "paper": …, "weir": …, …}]}]`; then those that were not
+/// run, with `left_out` and without claims.
+pub fn json(all: &[Done], left_out: &[LeftOut]) -> serde_json::Result<String> {
     let to_json = |done: &'_ Done| {
         serde_json::to_value(ExperimentJson {
             id: done.experiment.id,
@@ -57,7 +67,11 @@ pub fn json(all: &[Done]) -> serde_json::Result<String> {
             simulated: done.simulated.iter().map(|claim| claim.shown()).collect(),
         })
     };
-    serde_json::to_string_pretty(&all.iter().map(to_json).collect::<Result<Vec<_>, _>>()?)
+    let not_run = left_out.iter().map(|left| {
+        let (id, source) = (left.experiment.id, left.experiment.source);
+        serde_json::to_value(LeftOutJson { id, source, left_out: &left.why, claims: [] })
+    });
+    serde_json::to_string_pretty(&all.iter().map(to_json).chain(not_run).collect::<Result<Vec<_>, _>>()?)
 }
 
 #[cfg(test)]
@@ -92,14 +106,21 @@ mod tests {
         }
     }
 
+    fn left_out() -> LeftOut {
+        LeftOut { experiment: crate::experiments::ALL[1], why: "it <can> not".into() }
+    }
+
     #[test]
     fn json_is_a_list_of_experiments_with_claims() {
-        let value: serde_json::Value = serde_json::from_str(&json(&[done()]).unwrap()).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&json(&[done()], &[left_out()]).unwrap()).unwrap();
         assert_eq!(value[0]["id"], "odp-read");
         assert_eq!(value[0]["trials"], serde_json::json!([3, 10]));
+        let left =
+            serde_json::json!({"id": "odp-send", "source": "T fig. 4.3", "left_out": "it <can> not", "claims": []});
+        assert_eq!(value[1], left);
         assert!(value[0].get("wakeup").is_none());
         let wakeup = Some(Wakeup { median: Duration::from_micros(20), most: Duration::from_millis(3) });
-        let live: serde_json::Value = serde_json::from_str(&json(&[Done { wakeup, ..done() }]).unwrap()).unwrap();
+        let live: serde_json::Value = serde_json::from_str(&json(&[Done { wakeup, ..done() }], &[]).unwrap()).unwrap();
         assert_eq!(live[0]["wakeup"]["median"].as_f64(), Some(20.0));
         assert_eq!((&value[0]["seed"], &value[0]["runner"]), (&7.into(), &"sim".into()));
         let claims = value[0]["claims"].as_array().unwrap();
@@ -118,7 +139,8 @@ mod tests {
 
     #[test]
     fn the_page_loads_nothing_and_closes_its_tags() {
-        let html = page(&[done()]);
+        let html = page(&[done()], &[left_out()]);
+        assert!(html.contains("<code>odp-send</code>") && html.contains("not run: it &lt;can&gt; not"), "{html}");
         assert!(html.contains("a &lt; b | c") && html.contains("it lacks &lt;this&gt;"));
         assert!(html.contains("<b>1 of 1 calibrated, 0 of 1 predicted</b> claims hold"), "{html}");
         for tag in ["table", "section", "svg", "figure", "div", "style", "html"] {
@@ -155,7 +177,8 @@ mod tests {
     fn the_folder_has_data_figures_and_claims_and_its_index_names_them() {
         let folder = std::env::temp_dir().join(format!("weir-lab-{}", std::process::id()));
         write(&folder, &done()).unwrap();
-        let index = index(&[done()]);
+        let index = index(&[done()], &[left_out()]);
+        assert!(index.contains("| odp-send: ") && index.contains("| not run: it <can> not |"), "{index}");
         for name in ["odp-read.svg", "odp-read-ladder.svg"] {
             assert!(std::fs::read_to_string(folder.join(name)).unwrap().starts_with("<svg"));
             assert!(index.contains(&format!("]({name})")), "{index}");

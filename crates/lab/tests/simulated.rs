@@ -95,6 +95,8 @@ fn impossible_parameters_are_refused() {
     let run = |micro: Micro, profile| Simulated.run(&micro, profile, 1).map(|_| ()).map_err(|e| format!("{e:#}"));
     assert!(run(Micro { odp: BOTH, ..Micro::default() }, "connectx3").is_err_and(|e| e.contains("on-demand")));
     assert!(run(Micro { num_qps: 0, ..Micro::default() }, "ideal").is_err());
+    let invalidate = Micro { odp: BOTH, invalidate: 1, ..Micro::default() };
+    assert!(run(invalidate, "ideal").is_err_and(|e| e.contains("live only")));
     assert!(run(Micro::default(), "connectx7").is_err());
 }
 

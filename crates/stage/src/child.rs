@@ -83,6 +83,11 @@ impl Child {
         Ok(self.reap()?.map(|(status, _)| status))
     }
 
+    /// Whether it has written to stdout.
+    pub fn has_output(&self) -> Result<bool> {
+        Ok(self.stdout.metadata()?.len() > 0)
+    }
+
     /// Its output so far, with its name and state, for messages.
     pub fn printed(&mut self) -> Result<String> {
         let state = self.reap()?.map_or("still runs".to_owned(), |(status, _)| status.to_string());
@@ -253,13 +258,18 @@ mod tests {
     }
 
     #[test]
-    fn a_listening_port_is_seen() {
+    fn a_listening_port_and_output_are_seen_while_the_program_runs() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let mut child = shell("sleep 100");
+        let mut child = shell("echo up; sleep 100");
         child.wait_listening(Protocol::Tcp, port, Duration::from_secs(5)).unwrap();
         assert!(child.runs() && child.peak_memory().unwrap() > 0);
         assert!(child.cpu().unwrap() < Duration::from_secs(1));
+        let until = Instant::now() + Duration::from_secs(5);
+        while !child.has_output().unwrap() && Instant::now() < until {
+            std::thread::sleep(TICK);
+        }
+        assert!(child.has_output().unwrap() && !shell("sleep 100").has_output().unwrap());
         let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         child.wait_listening(Protocol::Udp, udp.local_addr().unwrap().port(), Duration::from_secs(5)).unwrap();
     }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use weir_lab::micro::live::{self, Live};
 use weir_lab::micro::sim::Simulated;
-use weir_lab::micro::{Micro, Operation, Outcome, Runner, Sides, Step, Workaround};
+use weir_lab::micro::{Micro, Operation, Outcome, Paging, Runner, Sides, Step, Workaround};
 
 /// Arguments of `weir lab micro`. The defaults are those of the papers.
 #[derive(Args, Debug)]
@@ -50,6 +50,9 @@ pub struct MicroArgs {
     /// Touch all pages but those of the first operation before the run
     #[arg(long)]
     touched: bool,
+    /// After the run, release the pages of ODP memory, N at a time, and show what faults and invalidations cost (live)
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, requires = "live")]
+    invalidate: u32,
     /// Minimum RNR NAK timer of the responder, a code from 0 to 31; 14 is 1.28 ms
     #[arg(long, value_name = "CODE", default_value_t = 14)]
     rnr_timer: u8,
@@ -159,6 +162,7 @@ impl MicroArgs {
                 server: matches!(self.odp, OdpSides::Server | OdpSides::Both),
             },
             touched: self.touched,
+            invalidate: self.invalidate,
             rnr_timer: self.rnr_timer,
             ack_timeout: self.ack_timeout,
             retry_cnt: self.retry_count,
@@ -205,6 +209,9 @@ fn text(args: &MicroArgs, micro: &Micro, outcome: &Outcome, runner: &str) -> Str
     if let Some(cpu) = outcome.cpu {
         line("CPU", format!("{} on both sides; the client polls", ms(cpu)));
     }
+    for (side, paging) in outcome.paging.iter().flat_map(|both| [("client", both.client), ("server", both.server)]) {
+        line("paging", format!("{side}: {}", costs(&paging)));
+    }
     if let Some(wakeup) = outcome.wakeup {
         line("wake-up", format!("late by {:?} (median), {:?} at most", wakeup.median, wakeup.most));
     }
@@ -217,6 +224,19 @@ fn text(args: &MicroArgs, micro: &Micro, outcome: &Outcome, runner: &str) -> Str
         "\nThe same on two hosts with a real adapter (the program is in {folder}):\n  {server}\n  {client}\n"
     );
     text
+}
+
+/// The average page fault and the average invalidation, by part.
+fn costs(paging: &Paging) -> String {
+    let mut all = vec![];
+    for (count, what, parts) in [
+        (paging.page_faults_handled, "page faults", &paging.fault()[..]),
+        (paging.page_invalidations_handled, "invalidations", &paging.invalidation()[..]),
+    ] {
+        let parts: Vec<String> = parts.iter().map(|(part, us)| format!("{part} {us:.2}")).collect();
+        all.push(format!("{count} {what}, each (µs): {}", parts.join(", ")));
+    }
+    all.join("; ")
 }
 
 /// A line for each packet; arrows of the client's packets point to the right.

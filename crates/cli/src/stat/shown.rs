@@ -84,7 +84,8 @@ impl Paging {
         self.0.get(name).and_then(Value::as_u64).unwrap_or(0)
     }
 
-    fn of(counters: &[(String, u64)]) -> Paging {
+    /// Counters by name. Names of times end in `_ns`: these are nanoseconds.
+    pub(super) fn of(counters: &[(String, u64)]) -> Paging {
         let named = counters.iter().map(|(name, value)| match name.strip_suffix("_ns") {
             Some(name) => (format!("{name}_us"), (value / 1000).into()),
             None => (name.clone(), (*value).into()),

@@ -147,8 +147,40 @@ fn events(paging: &Paging) -> String {
             let _ = writeln!(text, "  of the faults {} {what}", paging.get(name));
         }
     }
+    text + &parts(paging)
+}
+
+/// The parts of the average page fault, from the access until the QP continues, and of the average invalidation.
+fn parts(paging: &Paging) -> String {
+    let mut text = String::new();
+    for (what, counted, whole, parts) in [
+        ("a page fault", "page_faults", "page_fault_wait", &FAULT[..]),
+        ("an invalidation", "page_invalidations", "page_invalidation", &INVALIDATION[..]),
+    ] {
+        let handled = paging.get(&format!("{counted}_handled"));
+        if handled == 0 {
+            continue;
+        }
+        let each = |name: &str| microseconds(paging.get(&format!("{name}_us")) as f64 / handled as f64);
+        let parts: Vec<String> = parts.iter().map(|(part, name)| format!("{part} {}", each(name))).collect();
+        let _ = writeln!(text, "  {what} takes {} on average: {}", each(whole), parts.join(", "));
+    }
     text
 }
+
+/// Parts and the names of their counters.
+const FAULT: [(&str, &str); 5] = [
+    ("notice", "page_fault_notice"),
+    ("populate", "page_fault_populate"),
+    ("adapter", "page_fault_adapter"),
+    ("table", "page_fault_table"),
+    ("resume", "page_fault_resume"),
+];
+const INVALIDATION: [(&str, &str); 3] = [
+    ("table", "page_invalidation_table"),
+    ("quiesce", "page_invalidation_quiesce"),
+    ("rest", "page_invalidation_rest"),
+];
 
 fn regions(regions: &[Region]) -> String {
     let mut rows = vec![row(["region", "lkey", "bytes", "faults", "pages", "invalidations", "pages", "prefetched"])];
@@ -235,6 +267,23 @@ mod tests {
             ["0 µs", "1.50 µs", "17 µs", "1.23 ms", "2.50 s"]
         );
         assert_eq!([3.0, 130.0, 8000.0, 200_000.0].map(span), ["3 s", "2 min", "2 h", "2 d"]);
+    }
+
+    #[test]
+    fn faults_and_invalidations_have_their_parts() {
+        let counters = [
+            ("page_faults", 3),
+            ("page_faults_handled", 2),
+            ("page_fault_wait_ns", 200_000),
+            ("page_fault_notice_ns", 100_000),
+            ("page_fault_populate_ns", 6000),
+            ("page_fault_table_ns", 1000),
+            ("page_fault_resume_ns", 93_000),
+        ];
+        let text = events(&Paging::of(&counters.map(|(name, value)| (name.to_owned(), value))));
+        let line = "a page fault takes 100 µs on average: notice 50 µs, populate 3 µs, adapter 0 µs, table 0.50 µs, \
+                    resume 46.5 µs\n";
+        assert!(text.contains(line) && !text.contains("an invalidation"), "{text}");
     }
 
     #[test]

@@ -88,6 +88,7 @@ impl Engine {
     fn page_resolved(&mut self, adapter: &AdapterState, index: u16, side: Side, now: Instant) {
         let Some(shared) = self.table.get(index).map(|entry| entry.shared.clone()) else { return };
         let mut protocol = shared.lock();
+        shared.faults.resume(side);
         protocol.page_resolved(now, side);
         self.pass_in_held(adapter, (index, &shared, &mut protocol), side, now);
         self.after(index, &mut protocol);

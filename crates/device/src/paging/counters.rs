@@ -54,8 +54,20 @@ counters! {
     page_faults_failed,
     /// Pages (of 4 KiB) entered into the table by faults.
     page_fault_pages,
-    /// Time spent populating them, ns.
+    /// Time that the resolver's threads spent populating them, ns.
     page_fault_ns,
+    /// From each page fault until its QP continues, ns: the sum of the five parts below.
+    page_fault_wait_ns,
+    /// Of this, until a thread of the resolver works on the fault.
+    page_fault_notice_ns,
+    /// Of this, until the operating system has populated the pages.
+    page_fault_populate_ns,
+    /// Of this, what the profile's adapter takes longer.
+    page_fault_adapter_ns,
+    /// Of this, until the pages are in the table.
+    page_fault_table_ns,
+    /// Of this, until the engine lets the QP continue.
+    page_fault_resume_ns,
     /// Invalidations of a range that overlaps a region.
     page_invalidations,
     /// Of these, invalidations that have ended: the pages are out of the table and no longer accessed.
@@ -64,6 +76,12 @@ counters! {
     page_invalidation_pages,
     /// Time spent removing them and waiting for accesses under way, ns.
     page_invalidation_ns,
+    /// Of this, removing pages from tables.
+    page_invalidation_table_ns,
+    /// Of this, waiting until no access is under way.
+    page_invalidation_quiesce_ns,
+    /// Of this, the rest: locks, and lists of what is under way.
+    page_invalidation_rest_ns,
     /// Collisions of a fault and an invalidation: the fault waited, or its populated pages were not entered.
     page_contentions,
     /// Requested prefetches; each element of a list counts.
@@ -92,6 +110,7 @@ pub struct OfRegion {
 }
 
 /// The counters of a device. They outlive its regions.
+#[derive(Debug)]
 pub struct OfDevice {
     pub name: &'static str,
     pub counters: Counters,
@@ -128,6 +147,7 @@ pub(crate) fn of_device(name: &str) -> &'static OfDevice {
 }
 
 /// The counters of a memory region and of its device, which are incremented together.
+#[derive(Debug)]
 pub(crate) struct Pair {
     pub own: Counters,
     pub device: &'static OfDevice,

@@ -1,7 +1,9 @@
 //! Page faults of a QP: which of its sides waits, and which page could not be populated; and what was refused last.
 
 use crate::memory::refusal::Refusal;
+use crate::os::clock;
 use crate::os::locks::LeafMutex;
+use crate::paging::cost::Cost;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -37,6 +39,8 @@ struct OfSide {
     /// The page that was in the table but not accessible, plus one. `misses` counts how often.
     missed: AtomicU64,
     misses: AtomicU32,
+    /// The cost of a fault that has ended, until the QP continues.
+    cost: LeafMutex<Option<Cost>>,
 }
 
 impl QpFaults {
@@ -57,7 +61,12 @@ impl QpFaults {
 
     /// Begins a wait. Returns false if this side waits already.
     pub fn begin(&self, side: Side) -> bool {
-        !self.of(side).waits.swap(true, Ordering::AcqRel)
+        let begins = !self.of(side).waits.swap(true, Ordering::AcqRel);
+        if begins {
+            // The side has continued since its last fault ended, before the engine had it on its list.
+            self.resume(side);
+        }
+        begins
     }
 
     /// Ends the wait. `failed`: the page that could not be populated, and whether it was for writing.
@@ -67,6 +76,19 @@ impl QpFaults {
             of.failed.store((page + 1) << 1 | u64::from(write), Ordering::Relaxed);
         }
         of.waits.store(false, Ordering::Release);
+    }
+
+    /// Keeps the cost of a fault that ends now, until the side continues.
+    pub fn keep_cost(&self, side: Side, cost: Cost) {
+        *self.of(side).cost.lock() = Some(cost);
+    }
+
+    /// The side continues: counts the cost of the fault that it waited for.
+    pub fn resume(&self, side: Side) {
+        let cost = self.of(side).cost.lock().take();
+        if let Some(cost) = cost {
+            cost.count(clock::now().0);
+        }
     }
 
     /// Returns whether one of these pages could not be populated at the last wait. A failure is returned once.

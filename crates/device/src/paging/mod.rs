@@ -4,6 +4,7 @@
 //! pages are really present. The adapter's own table decides when a *network page fault* happens, so that the engine
 //! never blocks on a page. [`invalidate`] removes entries that are no longer true.
 
+mod cost;
 pub mod counters;
 mod exclusion;
 mod faults;

@@ -1,6 +1,7 @@
 //! Populating pages of a region, for a fault or a prefetch.
 
 use crate::memory::populate::populate;
+use crate::os::clock;
 use crate::paging::invalidate;
 use crate::paging::region::OnDemand;
 use crate::paging::table::PAGE;
@@ -17,23 +18,37 @@ pub enum PopulateError {
     Unmapped,
 }
 
-/// Populates pages and enters them into a region's table. Returns how many are new in the table. May block for as
-/// long as the memory takes.
-pub fn populate_and_enter(region: &OnDemand, pages: Range<u64>, write: bool) -> Result<u64, PopulateError> {
-    populated(region, &pages, write, || region.table.enter(pages.clone(), write))
+/// Pages that were populated and entered into a table.
+pub struct Entered {
+    /// How many are new in the table.
+    pub new: u64,
+    /// When they were present, before they entered the table (nanoseconds of the device's clock).
+    pub present: u64,
+}
+
+/// Populates pages and enters them into a region's table. May block for as long as the memory takes.
+pub fn populate_and_enter(region: &OnDemand, pages: Range<u64>, write: bool) -> Result<Entered, PopulateError> {
+    let mut present = 0;
+    let enter = |at: u64| {
+        present = at;
+        region.table.enter(pages.clone(), write)
+    };
+    let new = populated(region, &pages, write, enter)?;
+    Ok(Entered { new, present })
 }
 
 /// Populates pages and allocates their table entries. Returns the value of the region's `changes` at that time.
 pub fn fetch(region: &OnDemand, pages: Range<u64>, write: bool) -> Result<u64, PopulateError> {
-    populated(region, &pages, write, || region.changes.load(Ordering::Relaxed))
+    populated(region, &pages, write, |_| region.changes.load(Ordering::Relaxed))
 }
 
-/// Populates pages. Calls `done` under the lock of the invalidations when all are present, and returns its result.
+/// Populates pages. Calls `done` with the time under the lock of the invalidations when all are present, and returns
+/// its result.
 fn populated<T>(
     region: &OnDemand,
     pages: &Range<u64>,
     write: bool,
-    done: impl FnOnce() -> T,
+    done: impl FnOnce(u64) -> T,
 ) -> Result<T, PopulateError> {
     if !region.table.make_room(pages.clone()) {
         // Treated as memory that cannot be populated.
@@ -43,7 +58,8 @@ fn populated<T>(
     // Memory that was mapped since the registration must be covered before it is populated.
     userfault::cover_again(region.addresses());
     let there = populate(pages.start * PAGE, (pages.end - pages.start) * PAGE, write);
-    match populating.finish(|| there.then(done)) {
+    let present = clock::now().0;
+    match populating.finish(|| there.then(|| done(present))) {
         None => {
             region.counters.add(|c| &c.page_contentions, 1);
             Err(PopulateError::Invalidated)

@@ -29,8 +29,8 @@ pub fn fetch(region: &OnDemand, pages: Range<u64>, write: bool) -> Result<(), Er
     while at < pages.end {
         let step = at..pages.end.min(at + STEP);
         match populate_and_enter(region, step.clone(), write) {
-            Ok(new) => {
-                region.counters.add(|c| &c.page_prefetch_pages, new);
+            Ok(entered) => {
+                region.counters.add(|c| &c.page_prefetch_pages, entered.new);
                 at = step.end;
             }
             Err(PopulateError::Invalidated) => {}
@@ -67,7 +67,7 @@ pub fn enter_present(region: &OnDemand, pages: Range<u64>) {
                     Err(PopulateError::Unmapped) if write => populate_and_enter(region, page..page + 1, false),
                     result => result,
                 };
-                region.counters.add(|c| &c.page_prefetch_pages, entered.unwrap_or(0));
+                region.counters.add(|c| &c.page_prefetch_pages, entered.map_or(0, |entered| entered.new));
             }
         }
         at += (read / 8) as u64;

@@ -24,7 +24,8 @@ pub struct OnDemand {
     pub(crate) table: Table,
     /// Number of invalidations that overlapped the region. Changed under the lock of the invalidations.
     pub(crate) changes: AtomicU64,
-    pub(crate) counters: Pair,
+    /// Faults that have ended keep them until their QP continues.
+    pub(crate) counters: Arc<Pair>,
     /// Populates its pages.
     pub(crate) resolver: Arc<dyn Populator>,
 }
@@ -56,6 +57,7 @@ impl OnDemand {
         resolver: Arc<dyn Populator>,
     ) -> Option<OnDemand> {
         let table = Table::new(addr, len.min(ADDRESS_SPACE))?;
+        let counters = Arc::new(counters);
         let (key, changes) = (AtomicU32::new(0), AtomicU64::new(0));
         Some(OnDemand { key, addr, len, writable, table, changes, counters, resolver })
     }

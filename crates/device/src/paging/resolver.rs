@@ -14,8 +14,10 @@ mod late;
 mod worker;
 
 use crate::Errno;
+use crate::os::clock;
 use crate::os::grow::with_room;
 use crate::os::locks::{RankedCondvar, RankedGuard, RankedMutex, rank};
+use crate::paging::cost::Cost;
 use crate::paging::faults::FaultOrigin;
 use crate::paging::owner::Owner;
 use crate::paging::region::{OnDemand, Populator};
@@ -72,8 +74,8 @@ impl Resolver {
         }
         region.counters.add(|c| &c.page_faults_handled, woken.count as u64);
         let mut sides = [(0, Side::Requester); WAKES];
-        for (entry, waiter) in sides.iter_mut().zip(woken.list.iter().flatten()) {
-            *entry = (waiter.faults.num, waiter.side);
+        for (entry, (faults, side)) in sides.iter_mut().zip(woken.list.iter().flatten()) {
+            *entry = (faults.num, *side);
         }
         if let Some(owner) = self.owner() {
             owner.resolved(&sides[..woken.count]);
@@ -94,6 +96,7 @@ impl Populator for Resolver {
         if !origin.faults.begin(origin.side) {
             return;
         }
+        let raised = clock::now().0;
         let pages = needed.start..needed.end.max(needed.start + ahead.min(AHEAD)).min(region.pages().end);
         let mut state = self.lock();
         region.counters.add(|c| &c.page_faults, 1);
@@ -101,12 +104,14 @@ impl Populator for Resolver {
         let job = match found {
             Some(job) => {
                 region.counters.add(|c| &c.page_faults_merged, 1);
+                job.pass(raised);
                 job.extend(pages.end.min(job.pages.start + AHEAD));
-                job.number
+                job
             }
-            None => state.push(region.clone(), pages, write, Some((origin.faults.num, origin.side))),
+            None => state.push(raised, region.clone(), pages, write, Some((origin.faults.num, origin.side))),
         };
-        state.waiters.push(Waiter { job, pages: needed, faults: origin.faults.clone(), side: origin.side });
+        let (job, cost) = (job.number, Cost::begin(region.counters.clone(), raised, job.times));
+        state.waiters.push(Waiter { job, pages: needed, faults: origin.faults.clone(), side: origin.side, cost });
         drop(state);
         self.work.notify_one();
     }
@@ -115,6 +120,7 @@ impl Populator for Resolver {
         let mut state = self.lock();
         if let Some(job) = state.jobs.iter_mut().find(|job| job.covers(region, &(page..page + 1), write)) {
             let end = (page + ahead).min(job.pages.start + AHEAD).min(region.pages().end);
+            job.pass(clock::now().0);
             job.extend(end);
             drop(state);
             self.work.notify_one();
@@ -126,7 +132,7 @@ impl Populator for Resolver {
             // Without memory for the job, the pages are populated by faults.
             return;
         };
-        state.push(region.clone(), pages, write, None);
+        state.push(clock::now().0, region.clone(), pages, write, None);
         drop(state);
         self.work.notify_one();
     }
@@ -135,12 +141,12 @@ impl Populator for Resolver {
         loop {
             let mut state = self.lock();
             let mut woken = Woken::default();
-            for job in state.jobs.iter_mut().filter(|job| Arc::ptr_eq(&job.region, region)) {
-                job.cancelled = true;
-            }
             let State { jobs, waiters, .. } = &mut *state;
-            let cancelled = |number| jobs.iter().any(|job| job.number == number && job.cancelled);
-            take_waiters(waiters, &mut woken, |waiter| cancelled(waiter.job), |_| None);
+            for job in jobs.iter_mut().filter(|job| Arc::ptr_eq(&job.region, region)) {
+                job.cancelled = true;
+                job.pass(clock::now().0);
+                take_waiters(waiters, &mut woken, job, |_| true, |_| None);
+            }
             // The thread that works on a running job removes it.
             let idle = jobs.iter().position(|job| job.cancelled && job.stage != Stage::Running);
             let gone = idle.map(|at| jobs.swap_remove(at));
@@ -162,10 +168,12 @@ mod tests {
     use super::*;
     use crate::paging::counters::{self, Pair};
     use crate::paging::faults::QpFaults;
+    use crate::paging::invalidate;
     use crate::paging::table::PAGE;
     use std::sync::Mutex;
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::time::Duration;
+    use weir_transport::Delay;
 
     struct Adapter(Mutex<Sender<(u32, Side)>>);
 
@@ -188,6 +196,10 @@ mod tests {
 
     /// A region of this many fresh pages. Nothing is populated before `start`.
     fn bed(pages: u64) -> Bed {
+        bed_of(pages, &Profile::ideal())
+    }
+
+    fn bed_of(pages: u64, profile: &Profile) -> Bed {
         // SAFETY: a new mapping, which stays.
         let start = unsafe {
             let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -196,7 +208,7 @@ mod tests {
         assert_ne!(start, libc::MAP_FAILED);
         let (sender, woken) = channel();
         let adapter: Arc<dyn Owner> = Arc::new(Adapter(Mutex::new(sender)));
-        let resolver = Resolver::new(Arc::downgrade(&adapter), &Profile::ideal());
+        let resolver = Resolver::new(Arc::downgrade(&adapter), profile);
         resolver.reserve(8).unwrap();
         let pair = Pair::new(counters::of_device("resolver-test"));
         let region = OnDemand::new(start as u64, pages * PAGE, true, pair, resolver.clone()).unwrap();
@@ -211,6 +223,24 @@ mod tests {
 
         fn next(&self) -> u32 {
             self.woken.recv_timeout(Duration::from_secs(10)).expect("a waiter is woken").0
+        }
+
+        /// The times of a single fault, where the QP continues now: the whole, and the parts in their order.
+        fn cost(&self, qp: &QpFaults) -> (Duration, [Duration; 5]) {
+            qp.resume(Side::Responder);
+            let v = self.region.counters.own.read();
+            let parts = [
+                v.page_fault_notice_ns,
+                v.page_fault_populate_ns,
+                v.page_fault_adapter_ns,
+                v.page_fault_table_ns,
+                v.page_fault_resume_ns,
+            ];
+            // What the lock of the queue took before the fault had a job is in the whole only.
+            let sum: u64 = parts.iter().sum();
+            let whole = v.page_fault_wait_ns;
+            assert!(sum <= whole && whole - sum <= whole / 100, "{whole} ns, parts {parts:?}");
+            (Duration::from_nanos(whole), parts.map(Duration::from_nanos))
         }
 
         fn protect(&self, page: u64) {
@@ -293,5 +323,74 @@ mod tests {
         bed.resolver.start().unwrap();
         assert_eq!(bed.next(), 0);
         assert!(!bed.failed(&qps[0], 0..1));
+    }
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_fault_that_no_thread_has_noticed_and_a_qp_that_does_not_continue_take_time() {
+        let (bed, qps) = (bed(1), qps(1));
+        bed.raise(&qps[0], 0..1, 0);
+        std::thread::sleep(20 * MS);
+        bed.resolver.start().unwrap();
+        bed.next();
+        assert_eq!(bed.region.counters.own.read().page_fault_wait_ns, 0, "the QP has not continued yet");
+        std::thread::sleep(20 * MS);
+        let (whole, [notice, populate, adapter, table, resume]) = bed.cost(&qps[0]);
+        assert!(whole >= 40 * MS && notice >= 20 * MS && resume >= 20 * MS, "{whole:?}: {notice:?}, {resume:?}");
+        assert!(!populate.is_zero() && !table.is_zero() && adapter.is_zero(), "{populate:?}, {table:?}, {adapter:?}");
+        let before = bed.region.counters.own.read();
+        qps[0].resume(Side::Responder);
+        assert_eq!(bed.region.counters.own.read(), before, "a fault is counted once");
+    }
+
+    #[test]
+    fn memory_that_is_being_invalidated_takes_its_time_to_populate() {
+        let (bed, qps) = (bed(1), qps(1));
+        invalidate::enter(&bed.region).unwrap();
+        let guard = invalidate::begin(bed.first * PAGE, PAGE).expect("the region overlaps");
+        bed.resolver.start().unwrap();
+        bed.raise(&qps[0], 0..1, 0);
+        std::thread::sleep(50 * MS);
+        drop(guard);
+        bed.next();
+        let (whole, [notice, populate, adapter, table, _]) = bed.cost(&qps[0]);
+        // The thread may take a while to notice the fault.
+        assert!(notice + populate >= 50 * MS && populate >= 20 * MS, "{whole:?}: {notice:?}, {populate:?}");
+        assert!(adapter.is_zero() && table < populate, "{whole:?}: {adapter:?}, {table:?}");
+        invalidate::leave(&bed.region);
+    }
+
+    #[test]
+    fn the_adapter_takes_the_time_of_its_profile_and_an_engine_that_is_late_the_rest() {
+        let mut profile = Profile::ideal();
+        profile.page_faults.resolve = Delay::exactly(30 * MS);
+        let (bed, qps) = (bed_of(1, &profile), qps(1));
+        bed.resolver.start().unwrap();
+        let raised = clock::now();
+        bed.raise(&qps[0], 0..1, 0);
+        let mut woken = vec![];
+        while woken.is_empty() {
+            std::thread::sleep(MS);
+            // The engine looks 20 ms after the page is due.
+            bed.resolver.take_due((clock::now().0).saturating_sub(20_000_000), |num, _| woken.push(num));
+        }
+        let (whole, [notice, populate, adapter, table, resume]) = bed.cost(&qps[0]);
+        assert!(whole >= 50 * MS && whole <= clock::now() - raised, "{whole:?}");
+        assert!(adapter + notice + populate >= 30 * MS && adapter <= 30 * MS, "{adapter:?}, {notice:?}, {populate:?}");
+        assert!(adapter > table && resume >= 20 * MS, "{adapter:?}, {table:?}, {resume:?}");
+    }
+
+    #[test]
+    fn a_side_that_meets_its_next_fault_has_continued() {
+        let (bed, qps) = (bed(2), qps(1));
+        bed.resolver.start().unwrap();
+        bed.raise(&qps[0], 0..1, 0);
+        bed.next();
+        bed.raise(&qps[0], 1..2, 0);
+        let first = bed.region.counters.own.read().page_fault_wait_ns;
+        assert!(first > 0, "the first fault is counted when the second begins");
+        bed.next();
+        assert!(bed.cost(&qps[0]).0 > Duration::from_nanos(first));
     }
 }

@@ -5,13 +5,13 @@ use weir_link::{Arrival, Fate, Group};
 use weir_transport::Retransmissions;
 
 /// "weir", and the version of this layout.
-pub const MAGIC: u64 = 0x7765_6972_0000_0004;
+pub const MAGIC: u64 = 0x7765_6972_0000_0005;
 /// Maximum number of devices in a sheet.
 pub const DEVICES: usize = 8;
 /// Maximum number of on-demand regions in a sheet.
 pub const REGIONS: usize = 256;
 /// Maximum number of paging counters; more than there are now.
-pub const VALUES: usize = 24;
+pub const VALUES: usize = 32;
 
 /// The whole file. Any bytes are a valid sheet.
 #[repr(C, align(64))]

@@ -14,6 +14,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     id: "timeout-floor",
     title: "What a lower floor of the ACK timeout would bring",
     source: "T 7.2",
+    not_simulated: None,
     paper: "Proposed, not measured: a short timeout would solve packet damming, if the adapter's lower limit can be \
             changed and causes no other problem. Packet flood is no matter of timeouts.",
     figures: &[PaperFigure::none("T 7.2 proposes a short timeout against damming. It was not tried.", 2)],

@@ -5,11 +5,11 @@
 //! choices depend on the QP numbers, which are random, so the seed has no effect.
 
 use super::ladder::{self, CaptureContext};
-use super::{Micro, Operation, Outcome, Runner, Sides, Wakeup, Workaround, time};
+use super::{Micro, Operation, Outcome, Paging, PagingCosts, Runner, Sides, Wakeup, Workaround, paging, time};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 use weir_stage::pair;
@@ -19,6 +19,9 @@ use weir_stage::{Child, Protocol, Side, Stage};
 const START: Duration = Duration::from_secs(15);
 /// Time limit of both programs for all but the run itself: opening the device, connecting, closing.
 const AROUND: Duration = Duration::from_secs(20);
+
+/// Interval of looking at the client's output. This process sleeps in between, and leaves the cores to the programs.
+const TICK: Duration = Duration::from_millis(20);
 
 /// Two processes on this machine. Clones share the stage.
 #[derive(Clone)]
@@ -72,7 +75,7 @@ impl Live {
     pub fn run_captured(&mut self, micro: &Micro, profile: &str, folder: &Path) -> Result<Outcome> {
         micro.check()?;
         let [server, client] = ["server.pcapng", "client.pcapng"].map(|name| folder.join(name));
-        let printed = self.pair(micro, profile, [&server, &client])?;
+        let (printed, paging) = self.pair(micro, profile, [&server, &client])?;
         ensure!(printed.wrong == 0, "{} received bytes differ from the sent bytes", printed.wrong);
         let context = CaptureContext {
             micro,
@@ -91,6 +94,7 @@ impl Live {
             steps: traffic.steps,
             wakeup: printed.wakeup,
             cpu: Some(printed.cpu + printed.server_cpu),
+            paging,
         })
     }
 
@@ -98,8 +102,9 @@ impl Live {
         self.library.join("weir-micro")
     }
 
-    /// Runs both sides to their end, with captures in a folder.
-    fn pair(&self, micro: &Micro, profile: &str, captures: [&Path; 2]) -> Result<Printed> {
+    /// Runs both sides to their end, with captures in a folder. If the run invalidates, reads the counters of paging
+    /// before.
+    fn pair(&self, micro: &Micro, profile: &str, captures: [&Path; 2]) -> Result<(Printed, Option<PagingCosts>)> {
         let port = self.stage.free_port(Side::A)?;
         let seconds = self.limit.as_secs().max(1).to_string();
         let command = |side: Side| {
@@ -114,20 +119,50 @@ impl Live {
             command.args(["run", "--profile", profile, "--capture"]).arg(captures[side as usize]).arg("--");
             command.arg(self.program()).args(["--device", &self.stage.device(), "--port", &port.to_string()]);
             command.args(["--timeout", &seconds]);
+            if micro.invalidate > 0 {
+                command.arg("--hold");
+            }
             command
         };
-        let mut server = Child::spawn(&mut command(Side::A), "weir-micro (server)")?;
+        // Both sides wait for the end of their input.
+        let (held, end) = std::io::pipe()?;
+        let command = |side: Side| -> Result<Command> {
+            let mut command = command(side);
+            command.stdin(if micro.invalidate > 0 { held.try_clone()?.into() } else { Stdio::inherit() });
+            Ok(command)
+        };
+        let mut server = Child::spawn(&mut command(Side::A)?, "weir-micro (server)")?;
         server.wait_listening(Protocol::Tcp, port, START)?;
-        let mut client: Command = command(Side::B);
+        let mut client: Command = command(Side::B)?;
         client.arg("--json").args(arguments(micro)).arg(self.stage.address(Side::A).to_string());
-        let client = Child::spawn(&mut client, "weir-micro (client)")?;
+        let mut client = Child::spawn(&mut client, "weir-micro (client)")?;
+        let paging = if micro.invalidate > 0 { self.costs(micro, &mut client, &mut server)? } else { None };
+        drop(end);
         let ended = pair::finish(server, client, self.limit + AROUND)?;
         // 1: an operation failed; 3: the time limit was reached. Both are outcomes.
         if !matches!(ended.client.status.code(), Some(0 | 1 | 3)) {
             let (client, server) = (ended.client.last_lines(), ended.server.last_lines());
             bail!("{}", if client.contains("has closed the connection") { server } else { client });
         }
-        serde_json::from_str(&ended.client.stdout).with_context(|| ended.client.printed())
+        let printed: Printed = serde_json::from_str(&ended.client.stdout).with_context(|| ended.client.printed())?;
+        ensure!(micro.invalidate == 0 || paging.is_some(), "a side ended early: {}", ended.client.printed());
+        Ok((printed, paging))
+    }
+
+    /// The counters of paging once the client has printed its result; `None` if a side ends before.
+    fn costs(&self, micro: &Micro, client: &mut Child, server: &mut Child) -> Result<Option<PagingCosts>> {
+        while !client.has_output()? {
+            if client.poll()?.is_some() || server.poll()?.is_some() {
+                return Ok(None);
+            }
+            std::thread::sleep(TICK);
+        }
+        let of = |odp: bool, child: &Child| match odp {
+            true => paging::read(&self.weir, child.pid(), micro.invalidations()),
+            false => Ok(Paging::default()),
+        };
+        let Sides { client: at_client, server: at_server } = micro.odp;
+        Ok(Some(PagingCosts { client: of(at_client, client)?, server: of(at_server, server)? }))
     }
 }
 
@@ -171,6 +206,9 @@ pub fn arguments(micro: &Micro) -> Vec<String> {
         None => {}
     }
     words.extend(micro.in_turn.then(|| "--in-turn".into()));
+    if micro.invalidate > 0 {
+        words.extend(["--invalidate".into(), micro.invalidate.to_string()]);
+    }
     words.extend(micro.touched.then(|| "--touched".into()));
     words.extend(micro.wrong_peer.then(|| "--wrong-peer".into()));
     words

@@ -5,10 +5,12 @@
 
 pub mod ladder;
 pub mod live;
+mod paging;
 mod parameters;
 pub mod sim;
 pub mod time;
 
+pub use paging::{Paging, PagingCosts};
 pub use parameters::MAX_BYTES;
 
 use serde::{Deserialize, Serialize};
@@ -69,6 +71,9 @@ pub struct Micro {
     pub odp: Sides,
     /// All pages but those of the first operation are touched before the run.
     pub touched: bool,
+    /// After the run, the pages of ODP memory are released, this many at a time; 0: none. Live only: the outcome then
+    /// has the counters of paging.
+    pub invalidate: u32,
     /// Codes and counts of the QP attributes.
     pub rnr_timer: u8,
     pub ack_timeout: u8,
@@ -92,6 +97,7 @@ impl Default for Micro {
             in_turn: false,
             odp: Sides::default(),
             touched: false,
+            invalidate: 0,
             rnr_timer: 14,
             ack_timeout: 1,
             retry_cnt: 7,
@@ -124,6 +130,9 @@ pub struct Outcome {
     /// User and system time of both sides since the first post; `None` in virtual time.
     #[serde(with = "time::option")]
     pub cpu: Option<Duration>,
+    /// What both adapters counted of paging, if the run invalidates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paging: Option<PagingCosts>,
 }
 
 /// Packets that crossed the wire, or were lost on it.

@@ -1,6 +1,6 @@
 //! Checks of parameters, and addresses of operations.
 
-use super::{Micro, Operation, Workaround};
+use super::{Micro, Operation, Sides, Workaround};
 use anyhow::{Result, ensure};
 use std::time::Duration;
 
@@ -30,6 +30,12 @@ impl Micro {
     /// Bytes of either buffer, whole pages.
     pub fn bytes(&self) -> u64 {
         self.offset(self.num_ops).next_multiple_of(PAGE)
+    }
+
+    /// Invalidations of a side with ODP memory after the run.
+    pub fn invalidations(&self) -> u64 {
+        let pages = self.bytes() / PAGE;
+        if self.invalidate == 0 { 0 } else { pages.div_ceil(self.invalidate.into()) }
     }
 
     /// The page in which operation i begins.
@@ -62,6 +68,7 @@ impl Micro {
             apart >= Duration::from_micros(10),
             "a workaround every {apart:?} leaves no time for operations: use at least 10 µs"
         );
+        ensure!(self.invalidate == 0 || self.odp != Sides::default(), "no ODP memory to invalidate: use it on a side");
         ensure!(!self.wrong_peer || self.ack_timeout > 0, "with an ACK timeout of 0 a QP never fails: use at least 1");
         Ok(())
     }
@@ -70,7 +77,7 @@ impl Micro {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::micro::{Outcome, Sides, Wakeup};
+    use crate::micro::{Outcome, Wakeup};
 
     #[test]
     fn json_and_back() {
@@ -109,6 +116,7 @@ mod tests {
             (Micro { rnr_timer: 32, ..micro.clone() }, "RNR timer of 32"),
             (Micro { retry_cnt: 8, ..micro.clone() }, "retry count of 8"),
             (Micro { max_rd_atomic: 0, ..micro.clone() }, "max_rd_atomic of at least 1"),
+            (Micro { invalidate: 1, ..micro.clone() }, "no ODP memory"),
             (Micro { ack_timeout: 0, wrong_peer: true, ..micro.clone() }, "never fails"),
             (Micro { workaround: Some(Workaround::Again { after: Duration::ZERO }), ..micro.clone() }, "10 µs"),
         ];
@@ -124,6 +132,10 @@ mod tests {
         let micro = Micro { num_ops: 128, num_qps: 3, size: 100, ..Micro::default() };
         assert_eq!((micro.qp(4), micro.offset(41), micro.page(40), micro.page(41)), (1, 4100, 0, 1));
         assert_eq!(micro.bytes(), 4 * 4096);
+        assert_eq!(
+            [0, 1, 3, 4, 9].map(|invalidate| Micro { invalidate, ..micro.clone() }.invalidations()),
+            [0, 4, 2, 1, 1]
+        );
         assert_eq!(micro.kind(1), Operation::Read);
         assert_eq!(Micro { second: Some(Operation::Write), ..micro }.kind(1), Operation::Write);
     }

@@ -122,6 +122,7 @@ struct Raw {
 impl Rig {
     fn of(micro: &Micro, profile: &str, seed: u64) -> Result<Rig> {
         micro.check()?;
+        ensure!(micro.invalidate == 0, "the simulator has no operating system that takes pages: invalidate live only");
         let mut profile = weir_profiles::load(profile).with_context(|| format!("profile {profile}"))?;
         profile.seed = profile.seed.wrapping_add(seed);
         let Sides { client, server } = micro.odp;
@@ -245,6 +246,7 @@ impl Rig {
             steps: log.steps.iter().map(|raw| log.step(raw)).collect(),
             wakeup: None,
             cpu: None,
+            paging: None,
         }
     }
 }

@@ -6,7 +6,7 @@ use super::words::{
     DESCRIBED, KINDS, LABELS, SOURCES, count, notes, paper_with_unit, score, seeds_explained, weir_with_unit,
 };
 use crate::claim::Claim;
-use crate::experiment::{Done, PaperFigure};
+use crate::experiment::{Done, LeftOut, PaperFigure};
 use std::fmt::Write;
 use std::fs;
 use std::io;
@@ -20,7 +20,10 @@ pub fn write(folder: &Path, done: &Done) -> io::Result<()> {
     for (name, data) in &done.report.more {
         fs::write(folder.join(format!("{id}-{name}.csv")), data.csv())?;
     }
-    fs::write(folder.join(format!("{id}.json")), json(std::slice::from_ref(done)).map_err(io::Error::other)? + "\n")?;
+    fs::write(
+        folder.join(format!("{id}.json")),
+        json(std::slice::from_ref(done), &[]).map_err(io::Error::other)? + "\n",
+    )?;
     for (name, svg) in [("", done.report.figure()), ("-ladder", done.report.ladder())] {
         if let Some(svg) = svg {
             fs::write(folder.join(format!("{id}{name}.svg")), svg)?;
@@ -29,8 +32,9 @@ pub fn write(folder: &Path, done: &Done) -> io::Result<()> {
     Ok(())
 }
 
-/// An index of figures and claims in Markdown, for the folder with the files of [`write`].
-pub fn index(all: &[Done]) -> String {
+/// An index of figures and claims in Markdown, for the folder with the files of [`write`]. It lists experiments that
+/// were not run, with the reason.
+pub fn index(all: &[Done], left_out: &[LeftOut]) -> String {
     let mut text = "# The laboratory's figures\n\n".to_owned();
     let runs = all.first().map_or_else(String::new, |done| {
         format!(", {}, {} seed{} from {}", done.runner(), done.seeds, if done.seeds == 1 { "" } else { "s" }, done.seed)
@@ -51,6 +55,10 @@ pub fn index(all: &[Done]) -> String {
         let kinds = KINDS.map(|kind| count(claims.iter(), kind).unwrap_or_else(|| "–".to_owned()));
         let _ =
             writeln!(text, "| [{id}](#{id}): {title} | {source} | {} | {} |", kinds.join(" | "), score(claims.iter()));
+    }
+    for LeftOut { experiment, why } in left_out {
+        let (id, title, source) = (experiment.id, experiment.title, experiment.source);
+        let _ = writeln!(text, "| {id}: {title} | {source} | – | – | – | not run: {} |", cell(why));
     }
     for done in all {
         text += &section(done);

@@ -5,14 +5,14 @@ mod claims;
 use super::figures::{Pair, pairs};
 use super::words::{DESCRIBED, KINDS, LABELS, SOURCES, count, counts, score, seeds_explained, sign};
 use crate::claim::Claim;
-use crate::experiment::Done;
+use crate::experiment::{Done, LeftOut};
 use crate::figure::escape;
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("page.css");
 
-/// The page as HTML, with embedded figures and style.
-pub fn page(all: &[Done]) -> String {
+/// The page as HTML, with embedded figures and style. Experiments that were not run are listed with the reason.
+pub fn page(all: &[Done], left_out: &[LeftOut]) -> String {
     let mut html = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -20,7 +20,7 @@ pub fn page(all: &[Done]) -> String {
          <title>Weir: the laboratory</title>\n<style>\n{STYLE}</style>\n<main>\n<h1>The laboratory</h1>\n"
     );
     html += &lead(all);
-    html += &summary(all);
+    html += &summary(all, left_out);
     for done in all {
         html += &section(done);
     }
@@ -59,7 +59,7 @@ fn lead(all: &[Done]) -> String {
     html + "</dl>\n"
 }
 
-fn summary(all: &[Done]) -> String {
+fn summary(all: &[Done], left_out: &[LeftOut]) -> String {
     let live = all.iter().any(|done| !done.simulated.is_empty());
     let simulated = if live { "<th class=\"num\">Simulated" } else { "" };
     let mut html = format!(
@@ -88,6 +88,11 @@ fn summary(all: &[Done]) -> String {
             let _ = write!(html, "<td class=\"num\">{}", score(done.simulated.iter()));
         }
         html.push('\n');
+    }
+    for LeftOut { experiment, why } in left_out {
+        let [title, source, why] = [experiment.title, experiment.source, why].map(escape);
+        let (id, columns) = (experiment.id, if live { 6 } else { 5 });
+        let _ = writeln!(html, "<tr><td><code>{id}</code> {title}<td>{source}<td colspan=\"{columns}\">not run: {why}");
     }
     html + "</table></div>\n"
 }

@@ -8,6 +8,8 @@
 
 use super::Resolver;
 use super::jobs::{Job, Stage, State, Woken, take_waiters};
+use crate::os::clock;
+use crate::paging::cost::Part;
 use crate::paging::invalidate;
 use crate::paging::populate::PopulateError;
 use crate::paging::region::Populator;
@@ -26,8 +28,10 @@ impl Resolver {
                 return Some(job.deferral.due);
             }
             let mut woken = Woken::default();
+            job.pass(clock::now().0);
             if job.enter() {
-                take_waiters(waiters, &mut woken, |waiter| waiter.job == job.number, |_| None);
+                job.times.pass(Part::Table, clock::now().0);
+                take_waiters(waiters, &mut woken, job, |_| true, |_| None);
                 job.region.counters.add(|c| &c.page_faults_handled, woken.count as u64);
                 if !woken.is_full() {
                     // A thread of the resolver removes the empty job.
@@ -40,8 +44,8 @@ impl Resolver {
             }
             drop(state);
             self.work.notify_one();
-            for waiter in woken.list.iter().flatten() {
-                each(waiter.faults.num, waiter.side);
+            for (faults, side) in woken.list.iter().flatten() {
+                each(faults.num, *side);
             }
         }
     }
@@ -51,10 +55,11 @@ impl Resolver {
         work(&mut self.lock().late.events)
     }
 
-    /// Records that the pages up to `end` are populated, or why they are not.
-    pub(super) fn fetched(&self, number: u64, end: u64, result: Result<u64, PopulateError>) {
+    /// Records at `now` (nanoseconds) that the pages up to `end` are populated, or why they are not.
+    pub(super) fn fetched(&self, number: u64, end: u64, result: Result<u64, PopulateError>, now: u64) {
         let mut state = self.lock();
         let job = state.job(number);
+        job.pass(now);
         let until = job.pages.end;
         let deferral = &mut job.deferral;
         match result {

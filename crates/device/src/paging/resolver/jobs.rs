@@ -2,6 +2,7 @@
 
 use super::late::{Deferral, Late};
 use crate::os::clock;
+use crate::paging::cost::{Cost, Part, Timeline};
 use crate::paging::faults::QpFaults;
 use crate::paging::region::OnDemand;
 use std::ops::Range;
@@ -36,6 +37,8 @@ pub struct Job {
     pub cancelled: bool,
     /// Populated pages that do not enter the table yet.
     pub deferral: Deferral,
+    /// What its time was spent on.
+    pub times: Timeline,
 }
 
 /// Progress of a job.
@@ -55,23 +58,38 @@ pub struct Waiter {
     pub pages: Range<u64>,
     pub faults: Arc<QpFaults>,
     pub side: Side,
+    pub cost: Cost,
 }
 
 impl State {
-    /// Appends a job; returns its number. `origin`: the QP and the side that raise the fault; `None`: a prefetch.
-    pub fn push(&mut self, region: Arc<OnDemand>, pages: Range<u64>, write: bool, origin: Option<(u32, Side)>) -> u64 {
+    /// Appends a job that begins at `now` (nanoseconds). `origin`: the QP and the side that raise the fault; `None`: a
+    /// prefetch.
+    pub fn push(
+        &mut self,
+        now: u64,
+        region: Arc<OnDemand>,
+        pages: Range<u64>,
+        write: bool,
+        origin: Option<(u32, Side)>,
+    ) -> &mut Job {
         self.last += 1;
         let number = self.last;
         let prefetch = origin.is_none();
         let deferral = origin.map_or_else(Deferral::default, |(num, side)| self.late.begin(num, side));
-        let stage = Stage::Waiting;
-        self.jobs.push(Job { number, region, pages, write, prefetch, stage, cancelled: false, deferral });
-        number
+        let (stage, times) = (Stage::Waiting, Timeline::begin(now));
+        self.jobs.push(Job { number, region, pages, write, prefetch, stage, cancelled: false, deferral, times });
+        self.jobs.last_mut().expect("a job was pushed")
     }
 
     /// The running job with this number.
     pub fn job(&mut self, number: u64) -> &mut Job {
-        self.jobs.iter_mut().find(|job| job.number == number).expect("the thread that runs a job removes it")
+        self.job_and_waiters(number).0
+    }
+
+    /// The running job with this number, and the waiters of all jobs.
+    pub fn job_and_waiters(&mut self, number: u64) -> (&mut Job, &mut Vec<Waiter>) {
+        let job = self.jobs.iter_mut().find(|job| job.number == number);
+        (job.expect("the thread that runs a job removes it"), &mut self.waiters)
     }
 
     /// Removes the job with this number.
@@ -89,6 +107,19 @@ impl Job {
             && !self.cancelled
             && self.pages.start <= pages.start
             && pages.end <= self.pages.end
+    }
+
+    /// The time up to `now` (nanoseconds) was spent on what the job's stage waits for.
+    pub fn pass(&mut self, now: u64) {
+        match self.stage {
+            Stage::Waiting => self.times.pass(Part::Notice, now),
+            Stage::Running => self.times.pass(Part::Populate, now),
+            Stage::Deferred => {
+                self.times.pass(Part::Adapter, now.min(self.deferral.due));
+                // The engine is late.
+                self.times.pass(Part::Resume, now);
+            }
+        }
     }
 
     /// Returns whether pages that are populated now must not enter the table yet.
@@ -128,7 +159,7 @@ impl Job {
 
 /// Waiters that can continue; at most [`WAKES`].
 pub struct Woken {
-    pub list: [Option<Waiter>; WAKES],
+    pub list: [Option<(Arc<QpFaults>, Side)>; WAKES],
     pub count: usize,
     pub failed: usize,
 }
@@ -146,21 +177,23 @@ impl Woken {
     }
 }
 
-/// Ends waits and records failures.
+/// Ends the waits of a job's waiters and records failures.
 pub fn take_waiters(
     waiters: &mut Vec<Waiter>,
     woken: &mut Woken,
+    job: &Job,
     which: impl Fn(&Waiter) -> bool,
     fails: impl Fn(&Waiter) -> Option<(u64, bool)>,
 ) {
     let mut at = 0;
     while at < waiters.len() && !woken.is_full() {
-        if which(&waiters[at]) {
+        if waiters[at].job == job.number && which(&waiters[at]) {
             let waiter = waiters.swap_remove(at);
             let failed = fails(&waiter);
             woken.failed += usize::from(failed.is_some());
+            waiter.faults.keep_cost(waiter.side, waiter.cost.end(&job.times));
             waiter.faults.end(waiter.side, failed);
-            woken.list[woken.count] = Some(waiter);
+            woken.list[woken.count] = Some((waiter.faults, waiter.side));
             woken.count += 1;
         } else {
             at += 1;

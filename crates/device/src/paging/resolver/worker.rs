@@ -3,13 +3,14 @@
 use super::Resolver;
 use super::jobs::{Stage, Waiter, Woken, take_waiters};
 use crate::Errno;
+use crate::os::clock;
 use crate::os::mask;
 use crate::os::panics::catch_panic;
 use crate::os::threads::with_signals_blocked;
+use crate::paging::cost::Part;
 use crate::paging::populate::{PopulateError, fetch, populate_and_enter};
 use crate::paging::region::{OnDemand, Populator};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Maximum number of threads. Two are started, another whenever none is idle, because a page may take a long time.
 const THREADS: usize = 8;
@@ -49,6 +50,7 @@ impl Resolver {
                 state = self.work.wait(state);
                 continue;
             };
+            job.pass(clock::now().0);
             job.stage = Stage::Running;
             let number = job.number;
             state.idle -= 1;
@@ -85,25 +87,28 @@ impl Resolver {
             let (region, write, prefetch) = (job.region.clone(), job.write, job.prefetch);
             drop(state);
             let pages = left.start..left.end.min(left.start + step);
-            let began = Instant::now();
+            let began = clock::now();
             if is_late {
                 let result = fetch(&region, pages.clone(), write);
-                region.counters.add_time(|c| &c.page_fault_ns, began.elapsed());
-                self.fetched(number, pages.end, result);
+                let now = clock::now();
+                region.counters.add_time(|c| &c.page_fault_ns, now - began);
+                self.fetched(number, pages.end, result, now.0);
                 continue;
             }
             let result = populate_and_enter(&region, pages.clone(), write);
-            let new = *result.as_ref().unwrap_or(&0);
+            let now = clock::now();
+            let new = result.as_ref().map_or(0, |entered| entered.new);
             if prefetch {
-                region.counters.add_time(|c| &c.page_prefetch_ns, began.elapsed());
+                region.counters.add_time(|c| &c.page_prefetch_ns, now - began);
                 region.counters.add(|c| &c.page_prefetch_pages, new);
             } else {
-                region.counters.add_time(|c| &c.page_fault_ns, began.elapsed());
+                region.counters.add_time(|c| &c.page_fault_ns, now - began);
                 region.counters.add(|c| &c.page_fault_pages, new);
             }
             match result {
-                Ok(_) => {
-                    self.advance(number, pages.end, &region, None);
+                Ok(entered) => {
+                    let passed = [(Part::Populate, entered.present), (Part::Table, now.0)];
+                    self.advance(number, pages.end, &region, &passed, None);
                     step = STEP;
                 }
                 // Tries again. A program that keeps invalidating can starve this, as it can starve a real adapter.
@@ -111,27 +116,28 @@ impl Resolver {
                 // At least one page of the step is unmapped: goes on page by page.
                 Err(PopulateError::Unmapped) if pages.end - pages.start > 1 => step = 1,
                 Err(PopulateError::Unmapped) => {
-                    self.advance(number, pages.end, &region, Some((pages.start, write)));
+                    let passed = [(Part::Populate, now.0)];
+                    self.advance(number, pages.end, &region, &passed, Some((pages.start, write)));
                     step = STEP;
                 }
             }
         }
     }
 
-    /// A job has reached `end`: wakes the waiters that have all their pages. `failed`: the last page could not be
-    /// populated; wakes its waiters with that failure.
-    fn advance(&self, number: u64, end: u64, region: &OnDemand, failed: Option<(u64, bool)>) {
+    /// A job has reached `end`: wakes the waiters that have all their pages. `passed`: the step's parts, and when each
+    /// was over (nanoseconds). `failed`: the last page could not be populated; wakes its waiters with that failure.
+    fn advance(&self, number: u64, end: u64, region: &OnDemand, passed: &[(Part, u64)], failed: Option<(u64, bool)>) {
         loop {
             let mut state = self.lock();
             let mut woken = Woken::default();
-            let job = state.job(number);
+            let (job, waiters) = state.job_and_waiters(number);
+            passed.iter().for_each(|(part, until)| job.times.pass(*part, *until));
             job.pages.start = end;
             let fails = |waiter: &Waiter| failed.filter(|(page, _)| waiter.pages.contains(page));
-            let done = |waiter: &Waiter| waiter.job == number && (waiter.pages.end <= end || fails(waiter).is_some());
-            take_waiters(&mut state.waiters, &mut woken, done, fails);
-            if failed.is_some() && !state.waiters.iter().any(|waiter| waiter.job == number) {
+            let done = |waiter: &Waiter| waiter.pages.end <= end || fails(waiter).is_some();
+            take_waiters(waiters, &mut woken, job, done, fails);
+            if failed.is_some() && !waiters.iter().any(|waiter| waiter.job == number) {
                 // The remaining pages are read-ahead beyond the end of the mapped memory.
-                let job = state.job(number);
                 job.pages.start = job.pages.end;
             }
             drop(state);
@@ -150,7 +156,7 @@ impl Resolver {
     fn finish(&self, number: u64) -> bool {
         loop {
             let mut state = self.lock();
-            let job = state.job(number);
+            let (job, waiters) = state.job_and_waiters(number);
             if !job.cancelled && !job.pages.is_empty() {
                 let deferred = job.defer();
                 drop(state);
@@ -158,7 +164,8 @@ impl Resolver {
             }
             let region = job.region.clone();
             let mut woken = Woken::default();
-            take_waiters(&mut state.waiters, &mut woken, |waiter| waiter.job == number, |_| None);
+            job.pass(clock::now().0);
+            take_waiters(waiters, &mut woken, job, |_| true, |_| None);
             let gone = if woken.is_full() { None } else { state.take(number) };
             drop(state);
             self.wake(&region, woken);
