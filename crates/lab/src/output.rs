@@ -155,7 +155,7 @@ mod tests {
         let mut claim = done().report.claims.remove(0);
         claim.values = vec![1.05, 1.02, 3.0];
         let other = Claim::near(Kind::Shaped, "only simulated", 1.0, 0.1, 1.0, "ms");
-        let html = page(&[Done { live: true, simulated: vec![claim, other], ..done() }]);
+        let html = page(&[Done { live: true, simulated: vec![claim, other], ..done() }], &[]);
         for text in ["Live", "Simulated", "2 of 3", "not run live", "not simulated", "once, so its verdict"] {
             assert!(html.contains(text), "{text}: {html}");
         }
@@ -165,11 +165,11 @@ mod tests {
 
     #[test]
     fn the_summary_counts_each_label_and_explains_its_signs() {
-        for text in [page(&[done()]), index(&[done()])] {
+        for text in [page(&[done()], &[]), index(&[done()], &[])] {
             assert!(text.contains("1 of 1") && text.contains("0 of 1") && text.contains("1 of 2"), "{text}");
             assert!(text.contains("“18 of 20”") && text.contains("–"), "{text}");
         }
-        let html = page(&[done()]);
+        let html = page(&[done()], &[]);
         assert!(html.contains("◼ calibrated, ◆ shaped, ● predicted") && html.contains(">✗</span> the claim fails"));
     }
 

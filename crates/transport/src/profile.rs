@@ -58,8 +58,8 @@ pub struct Adaptive {
 pub struct RnrWait {
     /// Relative to the delay in the NAK.
     pub factor: Spread,
-    /// The delay in the NAK first becomes the next power of two, times 10 µs: the delays of IBTA table 45 are powers of
-    /// two and one and a half times these.
+    /// The delay in the NAK first becomes the next power of two, times 10 µs: the delays that a NAK can ask for are powers
+    /// of two and one and a half times these.
     pub powers_of_two: bool,
     /// Responses that arrive during the wait are dropped, even if they are correct.
     pub discards: bool,
