@@ -311,7 +311,7 @@ const LONG_PENDING: &str = "about = \"ConnectX-4 with a short timeout, and long 
 [requester_faults]\nretransmit_us = [24000, 26000]\n
 [page_faults]\nresolve_us = [10000, 12000]\n";
 
-/// ConnectX-4 whose page comes 60 ms after the READ, and after the READ was repeated: that takes 27 to 44 ms.
+/// ConnectX-4 with a page that comes 60 ms after the READ, when the READ was repeated: that takes 27 to 44 ms.
 const LATE_PAGE: &str = "about = \"ConnectX-4 with a late page\"\nbase = \"connectx4\"\n
 [adapter]\nrepeated_read_us = 20000\n
 [ack_timeout]\nleast_exponent = 15\n
