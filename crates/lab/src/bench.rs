@@ -71,6 +71,25 @@ impl Micro {
     }
 }
 
+impl<'a> Bench<'a> {
+    /// One thread, one seed, an eighth of the operations: for tests.
+    pub fn small(runner: &'a (dyn Fn() -> Result<Box<dyn Runner>> + Sync)) -> Bench<'a> {
+        Bench {
+            runner,
+            threads: 1,
+            profile: None,
+            trials: None,
+            seed: 1,
+            seeds: 1,
+            round: AtomicU32::new(0),
+            live: false,
+            shrink: 8,
+            progress: &|_, _| {},
+            seen: Mutex::default(),
+        }
+    }
+}
+
 impl Bench<'_> {
     /// The number of trials of each setting; `default` is the experiment's own number.
     pub fn trials(&self, default: u32) -> u32 {
@@ -199,19 +218,7 @@ mod tests {
     }
 
     fn bench(threads: usize, seed: u64, of: impl FnOnce(&Bench<'_>)) {
-        let bench = Bench {
-            runner: &|| Ok(Box::new(Fake)),
-            threads,
-            profile: None,
-            trials: None,
-            seed,
-            seeds: 1,
-            round: AtomicU32::new(0),
-            live: false,
-            shrink: 1,
-            progress: &|_, _| {},
-            seen: Mutex::default(),
-        };
+        let bench = Bench { threads, seed, shrink: 1, ..Bench::small(&|| Ok(Box::new(Fake))) };
         of(&bench);
     }
 

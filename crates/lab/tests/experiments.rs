@@ -1,8 +1,6 @@
 //! Runs every experiment on the simulator with few trials.
 
 use std::collections::HashSet;
-use std::sync::Mutex;
-use std::sync::atomic::AtomicU32;
 use weir_lab::bench::Bench;
 use weir_lab::claim::Kind;
 use weir_lab::experiment::{Done, Experiment};
@@ -15,19 +13,7 @@ fn run(experiment: &'static Experiment, threads: usize, seed: u64, profile: Opti
 }
 
 fn run_of(experiment: &'static Experiment, threads: usize, seed: u64, profile: Option<&str>, trials: u32) -> Done {
-    let bench = Bench {
-        runner: &|| Ok(Box::new(Simulated)),
-        threads,
-        profile,
-        trials: Some(trials),
-        seed,
-        seeds: 1,
-        round: AtomicU32::new(0),
-        live: false,
-        shrink: 8,
-        progress: &|_, _| {},
-        seen: Mutex::default(),
-    };
+    let bench = Bench { threads, profile, trials: Some(trials), seed, ..Bench::small(&|| Ok(Box::new(Simulated))) };
     experiments::run(experiment, &bench).unwrap()
 }
 
@@ -112,19 +98,7 @@ fn the_ideal_adapter_shows_no_damming() {
 
 #[test]
 fn claims_about_certain_adapters_do_not_apply_to_others() {
-    let bench = Bench {
-        runner: &|| Ok(Box::new(Simulated)),
-        threads: 1,
-        profile: Some("connectx5"),
-        trials: Some(1),
-        seed: 1,
-        seeds: 1,
-        round: AtomicU32::new(0),
-        live: false,
-        shrink: 8,
-        progress: &|_, _| {},
-        seen: Mutex::default(),
-    };
+    let bench = Bench { profile: Some("connectx5"), trials: Some(1), ..Bench::small(&|| Ok(Box::new(Simulated))) };
     for id in ["timeout", "connectx6", "systems", "timeout-floor", "damming-argo"] {
         let error = experiments::run(one(id), &bench).err().unwrap();
         assert!(error.to_string().contains("compares fixed adapters"), "{error}");

@@ -1,7 +1,5 @@
 //! The papers' figures in words, beside the drawings of each experiment.
 
-use std::sync::Mutex;
-use std::sync::atomic::AtomicU32;
 use weir_lab::bench::Bench;
 use weir_lab::experiment::{Done, Experiment};
 use weir_lab::experiments::{self, ALL};
@@ -9,19 +7,7 @@ use weir_lab::micro::sim::Simulated;
 use weir_lab::output;
 
 fn run(experiment: &'static Experiment) -> Done {
-    let bench = Bench {
-        runner: &|| Ok(Box::new(Simulated)),
-        threads: 2,
-        profile: None,
-        trials: Some(1),
-        seed: 1,
-        seeds: 1,
-        round: AtomicU32::new(0),
-        live: false,
-        shrink: 8,
-        progress: &|_, _| {},
-        seen: Mutex::default(),
-    };
+    let bench = Bench { threads: 2, trials: Some(1), ..Bench::small(&|| Ok(Box::new(Simulated))) };
     experiments::run(experiment, &bench).unwrap()
 }
 

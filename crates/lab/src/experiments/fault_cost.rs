@@ -160,8 +160,6 @@ mod tests {
     use super::*;
     use crate::experiments;
     use crate::micro::{PagingCosts, Runner};
-    use std::sync::Mutex;
-    use std::sync::atomic::AtomicU32;
 
     /// 256 faults of 100 µs, or of 1000 µs with an adapter's time; as many invalidations of 1 µs.
     struct Fake {
@@ -194,19 +192,7 @@ mod tests {
     }
 
     fn bench(live: bool, of: impl FnOnce(&Bench<'_>)) {
-        of(&Bench {
-            runner: &|| Ok(Box::new(Fake { runs: 0 })),
-            threads: 1,
-            profile: None,
-            trials: None,
-            seed: 1,
-            seeds: 1,
-            round: AtomicU32::new(0),
-            live,
-            shrink: 8,
-            progress: &|_, _| {},
-            seen: Mutex::default(),
-        });
+        of(&Bench { live, ..Bench::small(&|| Ok(Box::new(Fake { runs: 0 }))) });
     }
 
     #[test]

@@ -4,16 +4,17 @@
 //! takes exactly the requested time. Memory has no contents. A run ends after at most ten minutes of virtual time; its
 //! ladder has the first 100,000 packets.
 
-use super::ladder::{RNR_NAK, SEQUENCE_NAK, what};
-use super::{Micro, Operation, Outcome, Packets, Runner, Sides, Step, Workaround};
+mod log;
+
+use self::log::{Log, Posts};
+use super::{Micro, Operation, Outcome, Runner, Sides, Workaround};
 use anyhow::{Context, Result, ensure};
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_sim::{App, Backing, Done, HostId, Link, Loss, PacketEvent, Paging, QpId, QpSetup, Region, Seen, Simulation};
+use weir_sim::{App, Backing, Done, Link, Paging, QpId, QpSetup, Region, Simulation};
 use weir_transport::{
     Data, DeviceAttributes, Instant, Mtu, Profile, QpCaps, Queue, RecvWr, SendFlags, SendOp, SendWr, Status,
 };
@@ -50,7 +51,6 @@ const POST: Duration = Duration::from_nanos(200);
 const DEPTH: u32 = 8192;
 /// Limit of a run, in virtual time.
 const LIMIT: Duration = Duration::from_secs(600);
-const LADDER: usize = 100_000;
 
 /// Tokens of timers.
 const NEXT: u64 = 0;
@@ -87,36 +87,6 @@ struct Client {
     last: Instant,
     status: Option<Status>,
     posts: Rc<RefCell<Log>>,
-}
-
-/// The packets on the wire, and the operations that they belong to.
-struct Log {
-    client: HostId,
-    /// The posts on each QP of the client.
-    qps: Vec<Posts>,
-    packets: Packets,
-    steps: Vec<Raw>,
-    /// The step of the last transmission of each request, by QP and PSN.
-    requests: HashMap<(u32, u32), usize>,
-}
-
-struct Posts {
-    /// Numbers of the QP and of its peer.
-    numbers: [u32; 2],
-    /// The PSN after the last post.
-    next: u32,
-    /// First PSN and operation of each post.
-    first: Vec<(u32, Option<u32>)>,
-}
-
-/// A packet of the ladder.
-struct Raw {
-    at: Instant,
-    from_client: bool,
-    qp: u32,
-    what: &'static str,
-    psn: u32,
-    lost: bool,
 }
 
 impl Rig {
@@ -180,13 +150,7 @@ impl Rig {
             max_rd_atomic: micro.max_rd_atomic.clamp(1, max_qp_rd_atom.min(max_qp_init_rd_atom)),
             psn: [0, 0],
         };
-        let log = Rc::new(RefCell::new(Log {
-            client,
-            qps: vec![],
-            packets: Packets::default(),
-            steps: vec![],
-            requests: HashMap::new(),
-        }));
+        let log = Rc::new(RefCell::new(Log::new(client)));
         let mut qps = Vec::new();
         for n in 0..micro.num_qps + u32::from(again) {
             let (near, far) = if micro.wrong_peer {
@@ -198,7 +162,7 @@ impl Rig {
                 }
                 (near, far.num)
             };
-            log.borrow_mut().qps.push(Posts { numbers: [near.num, far], next: 0, first: vec![] });
+            log.borrow_mut().qps.push(Posts::new([near.num, far]));
             qps.push(near);
         }
         let watched = log.clone();
@@ -243,7 +207,7 @@ impl Rig {
             status: failed.or((client.open > 0).then(|| "not done in time".to_owned())),
             packets: log.packets,
             timeouts: retransmissions.map(|retransmissions| u64::from(retransmissions.ack_timeouts)).sum(),
-            steps: log.steps.iter().map(|raw| log.step(raw)).collect(),
+            steps: log.steps(),
             wakeup: None,
             cpu: None,
             paging: None,
@@ -370,64 +334,6 @@ impl Client {
     }
 }
 
-impl Posts {
-    fn post(&mut self, size: u32, operation: Option<u32>) {
-        self.first.push((self.next, operation));
-        self.next += size.div_ceil(4096).max(1);
-    }
-
-    /// The operation of a PSN; PSNs begin at 0 and do not wrap in a run.
-    fn operation(&self, psn: u32) -> Option<u32> {
-        let after = self.first.partition_point(|(first, _)| *first <= psn);
-        self.first[..after].last().and_then(|(_, operation)| *operation)
-    }
-}
-
-impl Log {
-    fn take(&mut self, seen: &Seen<'_>) {
-        let PacketEvent::Sent { lost } = seen.event else {
-            // Packets to a QP that does not exist do not count as lost.
-            self.packets.lost +=
-                u64::from(matches!(seen.event, PacketEvent::Lost(loss) if loss != Loss::NoDestination));
-            if seen.event == PacketEvent::Lost(Loss::Adapter) {
-                let (qp, psn) = (seen.from.num, seen.headers.bth.psn.get());
-                if self.steps.len() < LADDER
-                    && let Some(&step) = self.requests.get(&(qp, psn))
-                {
-                    self.steps[step].lost = true;
-                }
-            }
-            return;
-        };
-        let from_client = seen.from.host == self.client;
-        let what = what(seen.headers);
-        let count = &mut self.packets;
-        *(if from_client { &mut count.requests } else { &mut count.responses }) += 1;
-        count.repeated += u64::from(from_client && seen.repeated);
-        count.rnr_naks += u64::from(what == RNR_NAK);
-        count.sequence_naks += u64::from(what == SEQUENCE_NAK);
-        count.lost += u64::from(lost.is_some());
-        if self.steps.len() < LADDER {
-            let (qp, psn) = (seen.from.num, seen.headers.bth.psn.get());
-            if from_client {
-                self.requests.insert((qp, psn), self.steps.len());
-            }
-            self.steps.push(Raw { at: seen.at, from_client, qp, what, psn, lost: lost.is_some() });
-        }
-    }
-
-    fn step(&self, raw: &Raw) -> Step {
-        let qp = self.qps.iter().find(|qp| qp.numbers[usize::from(!raw.from_client)] == raw.qp);
-        Step {
-            time: raw.at - Instant(0),
-            from_client: raw.from_client,
-            what: raw.what.to_owned(),
-            operation: qp.and_then(|qp| qp.operation(raw.psn)),
-            lost: raw.lost,
-        }
-    }
-}
-
 /// The text of ibv_wc_status_str.
 fn words(status: Status) -> &'static str {
     match status {
@@ -452,8 +358,9 @@ fn words(status: Status) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ladder::{self, CaptureContext};
     use super::*;
+    use crate::micro::ladder::{self, CaptureContext};
+    use crate::micro::{Packets, Step};
 
     /// Live runs get their packets from captures only. This test reads captures of simulated runs in the same way.
     #[test]
