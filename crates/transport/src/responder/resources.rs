@@ -56,7 +56,7 @@ pub(super) struct Resources {
     pending: usize,
     /// Index of the resource that is being sent: the oldest with a cursor.
     current: Option<usize>,
-    /// Resources with a cursor while a response waits for a page; `pending` is 0 then.
+    /// Resources with a cursor that wait behind a page, or for it; `pending` has only a replay before these then.
     parked: usize,
     /// Replays of duplicate READs that are under way or have not begun.
     replays: usize,
@@ -109,11 +109,10 @@ impl Resources {
         // Rotate the oldest to the front.
         let oldest = if self.ring.len() < self.capacity { 0 } else { self.next };
         self.ring.rotate_left(oldest);
-        for old in self.ring.drain(..self.ring.len().saturating_sub(capacity)) {
-            // Cursors are counted either all in `parked` (while a response waits for a page) or all in `pending`.
-            let counted = if self.parked > 0 { &mut self.parked } else { &mut self.pending };
-            *counted -= usize::from(old.cursor.is_some());
-        }
+        self.ring.drain(..self.ring.len().saturating_sub(capacity));
+        // While a response waits for a page, all wait: a replay that is under way, too.
+        let cursors = self.ring.iter().filter(|resource| resource.cursor.is_some()).count();
+        (self.pending, self.parked) = if self.parked > 0 { (0, cursors) } else { (cursors, 0) };
         self.ring.reserve_exact(capacity - self.ring.len());
         self.capacity = capacity;
         self.next = self.ring.len() % capacity;
@@ -163,6 +162,8 @@ impl Resources {
         } else {
             // A duplicate's response may still be unsent; the new request shows that the requester no longer needs it.
             let old = &self.ring[self.next];
+            // A replay is pending even while later responses wait for a page.
+            let counted = if self.replayed == Some(self.next) { &mut self.pending } else { counted };
             *counted -= usize::from(old.cursor.is_some());
             self.replays -= usize::from(old.again.is_some());
             if self.replayed == Some(self.next) {
@@ -220,17 +221,22 @@ impl Resources {
         self.replays > 0
     }
 
-    /// Begins the replay of the oldest duplicate READ, if there is one and no other response is to be sent: first
-    /// responses leave before replays, and replays one after the other.
+    /// Begins the replay of the oldest duplicate READ, if there is one and no response before it is to be sent. Responses
+    /// leave in PSN order, the first response to a READ before its replay, and replays one after the other.
     pub fn begin_replay(&mut self) -> bool {
-        if self.replays == 0 || self.replayed.is_some() || self.pending + self.parked > 0 {
+        if self.replays == 0 || self.replayed.is_some() || self.current.is_some() {
             return false;
         }
-        let Some(index) = self.oldest(|resource| resource.again.is_some()) else { return false };
+        let Some(index) = self.oldest(|resource| resource.again.is_some() || resource.cursor.is_some()) else {
+            return false;
+        };
         let resource = &mut self.ring[index];
+        if resource.cursor.is_some() {
+            return false;
+        }
         resource.cursor = resource.again.take();
         self.replayed = Some(index);
-        self.pending = 1;
+        self.pending += 1;
         true
     }
 
@@ -377,6 +383,32 @@ mod tests {
             let rest: Vec<u32> = kept.skip(usize::from(full)).chain([9]).collect();
             assert_eq!(known(&mut resources, 0..10), rest);
         }
+    }
+
+    #[test]
+    fn a_replay_leaves_before_later_responses_and_after_the_first_response_to_its_read() {
+        let read = |number: u32| {
+            let response = Response::Read { va: u64::from(number), rkey: 1, length: 100, pd: None };
+            Resource::new(PsnPosition::first(Psn::new(number)), 1, number, response)
+        };
+        let again = |resources: &mut Resources, number: u32| {
+            let reth = Reth { va: u64::from(number).into(), rkey: 1.into(), dma_len: 100.into() };
+            assert!(resources.repeat_read(PsnPosition::first(Psn::new(number)), &reth, 4096, true));
+        };
+        let mut resources = Resources::default();
+        resources.reset(4);
+        (0..3).for_each(|number| resources.add(read(number)));
+        // READ 0 has its response. READs 1 and 2 wait for a page.
+        resources.ring[0].cursor = None;
+        (resources.pending, resources.parked) = (0, 2);
+        again(&mut resources, 1);
+        assert!(!resources.begin_replay(), "the first response to READ 1 has not left");
+        again(&mut resources, 0);
+        assert!(resources.begin_replay(), "READ 0 is before the READs that wait");
+        assert_eq!((resources.replayed, resources.pending, resources.parked), (Some(0), 1, 2));
+        // Fewer resources while it is replayed: READ 0 goes.
+        resources.resize(2);
+        assert_eq!((resources.pending, resources.parked, resources.replays), (0, 2, 1));
     }
 
     #[test]
