@@ -105,11 +105,14 @@ fn a_request_that_faults_gets_an_rnr_nak_and_is_retransmitted() {
 
 #[test]
 fn an_unresolved_page_exhausts_the_rnr_retries() {
-    let mut pair = with_sender_warm(&Setup { rnr_retry: 3, ..rnr_nak(1000 * MS) });
-    pair.post(1, read(), 0, 5000);
-    pair.run_until_idle();
-    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RnrRetryExceeded)]);
-    assert_eq!(rnr_naks(&pair), 4);
+    // The last NAK of a WRITE leaves with the page, and finds a QP that has failed.
+    for (operation, naks) in [(read(), 4), (write(), 5)] {
+        let mut pair = with_sender_warm(&Setup { rnr_retry: 3, ..rnr_nak(1000 * MS) });
+        pair.post(1, operation, 0, 5000);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RnrRetryExceeded)], "{operation:?}");
+        assert_eq!(rnr_naks(&pair), naks);
+    }
     // A page that cannot be resolved is an error when its fault fails.
     let mut pair = with_sender_warm(&rnr_nak(MS));
     pair.paging(1).unmap(address(REMOTE_OFFSET), 5000);

@@ -46,6 +46,21 @@ fn a_read_is_retransmitted_whether_or_not_the_page_is_present() {
 }
 
 #[test]
+fn a_page_slower_than_all_retries_does_not_end_the_qp() {
+    for damming in [true, false] {
+        for operation in [read as fn(usize) -> SendOp, write, send] {
+            let mut profile = Profile { damming, ..flawed() };
+            profile.page_faults.resolve = Delay::exactly(3000 * MS);
+            let mut pair = pair(&Setup { retry_cnt: 1, ..setup(profile) }, Odp::Server);
+            pair.post_recv(7, 0, 100);
+            // `run` expects success.
+            run(&mut pair, &[operation], Duration::ZERO);
+            assert!(pair.nodes[0].qp.retransmissions().rnr_naks > 1, "{damming}");
+        }
+    }
+}
+
+#[test]
 fn a_dropped_response_repeats_only_the_reads_that_were_under_way() {
     // Without damming, new READs are accepted during the replays: their responses leave behind these, in PSN order, so
     // that the requester does not go back again.

@@ -4,7 +4,8 @@ use super::opcode_order::{self, Request};
 use super::{Responder, Waits};
 use crate::Instant;
 use crate::config::Config;
-use weir_wire::{Packet, Reth};
+use std::time::Duration;
+use weir_wire::{Packet, Reth, Syndrome};
 
 impl Responder {
     /// A duplicate request: gets its response again, but is not executed again. A SEND or WRITE gets an ACK
@@ -23,7 +24,12 @@ impl Responder {
                     // Without damming it is tried again at once, so that no request behind it is lost.
                     let slow = !config.profile.repeated_read.high.is_zero();
                     let later = slow && (config.profile.damming || self.waits != Waits::Response);
+                    let waited = later && self.waits == Waits::Response && self.resources.waits_again(position);
                     let known = self.resources.repeat_read(position, &reth, config.mtu, later);
+                    if waited && config.answers_faults_with_naks() {
+                        // The peer has repeated the READ once more, after its ACK timeout (T fig 6.2: not at once).
+                        self.owed.nak_after(now, Duration::ZERO, Syndrome::RnrNak(config.attr.min_rnr_timer));
+                    }
                     if later {
                         self.begin_replay(now, config);
                     } else {

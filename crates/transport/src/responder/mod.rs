@@ -259,7 +259,7 @@ impl Responder {
         if !opcode_order::follows(&self.message, request, starts) || !config.attr.access_flags.contains(access) {
             return Err(self.refused(access, config));
         }
-        if self.resources.is_pending() && self.must_follow_reads(request, config) {
+        if (self.resources.is_pending() || self.resources.in_replay()) && self.must_follow_reads(request, config) {
             return Ok(Handled::AfterReads);
         }
         if let Some(xrceth) = &packet.headers.get::<XrcEth>() {

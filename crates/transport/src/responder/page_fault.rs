@@ -69,6 +69,10 @@ impl Responder {
             Sequence::Duplicate => self.repeat(now, packet, config),
             Sequence::Expected if self.waits == Waits::No => return None,
             Sequence::Expected if self.read_behind(packet, config, host) => {}
+            Sequence::Expected if self.waits == Waits::Request && config.answers_faults_with_naks() => {
+                // Its ACK timeout has passed: without a NAK the peer would use up its retries on a slow page.
+                self.owed.nak_after(now, Duration::ZERO, Syndrome::RnrNak(config.attr.min_rnr_timer));
+            }
             _ if self.waits == Waits::Reads => return Some(Handled::AfterReads),
             _ if self.waits != Waits::No => {
                 self.dropped = config.answers_faults_with_naks();
@@ -125,7 +129,8 @@ impl Responder {
         let operation = packet.headers.bth.opcode.operation().and_then(opcode_order::lookup);
         let Some((Request::Read, access)) = operation else { return false };
         let waits = self.waits == Waits::Response && config.answers_faults_with_naks();
-        let allowed = config.attr.access_flags.contains(access) && !config.xrc_target;
+        let follows = opcode_order::follows(&self.message, Request::Read, true);
+        let allowed = follows && config.attr.access_flags.contains(access) && !config.xrc_target;
         if !waits || !allowed || self.resources.is_exhausted() {
             return false;
         }

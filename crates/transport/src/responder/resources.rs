@@ -87,6 +87,11 @@ impl Resource {
         Resource { first, packets, msn, response, response_sent: false, cursor, again: None, behind: false }
     }
 
+    /// What is to be sent, now or as a replay.
+    fn rest(&self) -> Option<Cursor> {
+        self.cursor.or(self.again)
+    }
+
     /// The index of the packet at `position`, if it belongs to this resource.
     fn packet(&self, position: PsnPosition) -> Option<u64> {
         position.since(self.first).filter(|at| *at < u64::from(self.packets))
@@ -110,31 +115,33 @@ impl Resources {
         let oldest = if self.ring.len() < self.capacity { 0 } else { self.next };
         self.ring.rotate_left(oldest);
         self.ring.drain(..self.ring.len().saturating_sub(capacity));
-        // While a response waits for a page, all wait: a replay that is under way, too.
+        // Replays become ordinary responses. While a response waits for a page, all wait.
+        for resource in &mut self.ring {
+            resource.cursor = resource.rest();
+            resource.again = None;
+        }
+        (self.replays, self.replayed) = (0, None);
         let cursors = self.ring.iter().filter(|resource| resource.cursor.is_some()).count();
         (self.pending, self.parked) = if self.parked > 0 { (0, cursors) } else { (cursors, 0) };
         self.ring.reserve_exact(capacity - self.ring.len());
         self.capacity = capacity;
         self.next = self.ring.len() % capacity;
         self.current = None;
-        // A replay under way ends as an ordinary response.
-        self.replayed = None;
-        self.replays = self.ring.iter().filter(|resource| resource.again.is_some()).count();
     }
 
     /// Whether the response to a READ with this rkey is still being sent.
     pub fn reads_by(&self, key: u32) -> bool {
-        self.pending + self.parked > 0
+        self.pending + self.parked + self.replays > 0
             && self.ring.iter().any(|resource| {
-                resource.cursor.is_some() && matches!(resource.response, Response::Read { rkey, .. } if rkey == key)
+                resource.rest().is_some() && matches!(resource.response, Response::Read { rkey, .. } if rkey == key)
             })
     }
 
     /// Whether the data of a READ has not been read out.
     pub fn reads_memory(&self) -> bool {
-        self.pending + self.parked > 0
+        self.pending + self.parked + self.replays > 0
             && self.ring.iter().any(|resource| {
-                let rest = resource.cursor.map_or(0, |cursor| cursor.left);
+                let rest = resource.rest().map_or(0, |cursor| cursor.left);
                 rest > 0 && matches!(resource.response, Response::Read { .. })
             })
     }
@@ -213,6 +220,12 @@ impl Resources {
             (false, _) => {}
         }
         same
+    }
+
+    /// Whether the first response to a READ has not left although a duplicate has asked for it.
+    pub fn waits_again(&self, position: PsnPosition) -> bool {
+        let mut ring = self.ring.iter();
+        ring.any(|each| each.again.is_some() && each.cursor.is_some() && each.packet(position).is_some())
     }
 
     /// Whether a duplicate READ is being replayed, or will be.
@@ -408,7 +421,7 @@ mod tests {
         assert_eq!((resources.replayed, resources.pending, resources.parked), (Some(0), 1, 2));
         // Fewer resources while it is replayed: READ 0 goes.
         resources.resize(2);
-        assert_eq!((resources.pending, resources.parked, resources.replays), (0, 2, 1));
+        assert_eq!((resources.pending, resources.parked, resources.replays), (0, 2, 0));
     }
 
     #[test]
