@@ -86,7 +86,7 @@ pub fn run(args: LabArgs) -> Result<ExitCode> {
 fn list(json: bool) -> Result<ExitCode> {
     let shown = |experiment: &&Experiment| {
         serde_json::json!({
-            "id": experiment.id, "title": experiment.title, "source": experiment.source, "live": experiment.live,
+            "id": experiment.id, "title": experiment.title, "source": experiment.source,
             "not_simulated": experiment.not_simulated,
         })
     };
@@ -95,11 +95,8 @@ fn list(json: bool) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     for experiment in ALL {
-        let runs = match (experiment.live, experiment.not_simulated) {
-            (_, Some(reason)) => format!("; live only, the simulator cannot run it: {reason}"),
-            (false, None) => "; simulated only".to_owned(),
-            (true, None) => String::new(),
-        };
+        let live_only = |reason| format!("; live only, the simulator cannot run it: {reason}");
+        let runs = experiment.not_simulated.map_or_else(String::new, live_only);
         println!("{:14}  {} ({}{runs})", experiment.id, experiment.title, experiment.source);
     }
     Ok(ExitCode::SUCCESS)
@@ -155,12 +152,8 @@ fn run_all(args: &RunArgs) -> Result<ExitCode> {
 
 /// Why an experiment does not run with these arguments; `None` if it does.
 fn why_left_out(args: &RunArgs, experiment: &Experiment) -> Option<String> {
-    match experiment.not_simulated {
-        Some(reason) if !args.live => return Some(format!("the simulator cannot run it: {reason}; use --live")),
-        _ if args.live && !experiment.live => {
-            return Some("it is simulated only, a live run would take too long".into());
-        }
-        _ => {}
+    if let Some(reason) = experiment.not_simulated.filter(|_| !args.live) {
+        return Some(format!("the simulator cannot run it: {reason}; use --live"));
     }
     let fixed = experiment.fixed_adapters && args.profile.is_some();
     fixed.then(|| "it compares fixed adapters, so --profile does not apply".into())
@@ -261,8 +254,6 @@ mod tests {
         assert!(parse("lab run").is_err() && parse("lab run all --live --sim").is_err());
         let unknown = run(parse("lab run nothing").unwrap()).unwrap_err();
         assert!(unknown.to_string().contains("weir lab list"), "{unknown}");
-        let simulated = run(parse("lab run flood --live").unwrap()).unwrap_err();
-        assert!(simulated.to_string().contains("omit --live or --profile"), "{simulated}");
         let own = run(parse("lab run timeout connectx6 --profile connectx5").unwrap()).unwrap_err();
         assert!(own.to_string().contains("omit --live or --profile"), "{own}");
         let profile = format!("{:#}", run(parse("lab run odp-read --profile connectx9").unwrap()).unwrap_err());

@@ -193,8 +193,10 @@ impl Bench<'_> {
 
     /// The seed of a run, which depends on its index and on the repetition but not on its thread (SplitMix64).
     fn seed_of(&self, at: usize) -> u64 {
-        let round = u64::from(self.round.load(Ordering::Relaxed)) << 32;
-        let mut z = self.seed.wrapping_add((round + at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let seed = self.seed.wrapping_add(self.round.load(Ordering::Relaxed).into());
+        // Seeds that follow each other must not share runs: the index enters after the seed was mixed.
+        let mut z =
+            seed.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add((at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)

@@ -16,14 +16,12 @@ pub struct Experiment {
     pub title: &'static str,
     /// Its publication: T is the thesis, P the paper.
     pub source: &'static str,
-    /// Why the simulator cannot run it; `None` if it can.
+    /// Why the simulator cannot run it; `None` if it can. Two real processes can run every experiment.
     pub not_simulated: Option<&'static str>,
     /// What the authors did and found.
     pub paper: &'static str,
     /// The papers' own figures, in the order of the report's drawings.
     pub figures: &'static [PaperFigure],
-    /// Whether two real processes can run it in reasonable time.
-    pub live: bool,
     /// Its claims are about certain adapters, so that it does not run with `--profile`.
     pub fixed_adapters: bool,
     /// Makes all runs and judges the claims.

@@ -45,18 +45,8 @@ fn each_experiment_has_claims_data_and_a_figure() {
 
 #[test]
 fn calibrated_claims_hold() {
-    for id in [
-        "odp-read",
-        "odp-send",
-        "odp-write",
-        "timeout",
-        "damming-trace",
-        "damming-else",
-        "damming-argo",
-        "flood-pages",
-        "connectx6",
-        "systems",
-    ] {
+    for id in ["odp-read", "odp-send", "odp-write", "timeout", "damming-trace", "damming-else", "connectx6", "systems"]
+    {
         let claims = run(one(id), 2, 3, None).report.claims;
         let calibrated: Vec<_> = claims.iter().filter(|claim| claim.kind == Kind::Calibrated).collect();
         assert!(!calibrated.is_empty(), "{id}");
@@ -68,14 +58,20 @@ fn calibrated_claims_hold() {
 
 #[test]
 fn claims_about_damming_hold() {
+    // What the model lacks is beside these claims.
+    let failing = [
+        "server side: second READ behind the first READ's retransmission by",
+        "client side: second READ behind the first READ's retransmission by",
+    ];
+    let mut failed = vec![];
     for id in ["damming", "damming-trace", "damming-range", "damming-n", "damming-else", "workarounds"] {
         // The ends of ranges need more than two trials.
-        for claim in run_of(one(id), 2, 3, None, 10).report.claims {
-            // Of two observations that contradict each other, one fails.
-            let excused = !claim.conflict.is_empty() || claim.missing_mechanism().is_some();
-            assert!(claim.holds() || excused, "{id}: {claim:?}");
-        }
+        let claims = run_of(one(id), 2, 3, None, 10).report.claims;
+        failed.extend(claims.into_iter().filter(|claim| !claim.holds()));
     }
+    let names: Vec<&str> = failed.iter().map(|claim| claim.name.as_str()).collect();
+    assert_eq!(names, failing, "{failed:#?}");
+    assert!(failed.iter().all(|claim| claim.missing_mechanism().is_some()));
 }
 
 #[test]

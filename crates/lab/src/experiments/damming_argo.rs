@@ -7,12 +7,13 @@
 use super::common::*;
 use crate::adapter::Adapter;
 use crate::bench::Bench;
-use crate::claim::{Claim, Kind::Calibrated, Kind::Predicted, Kind::Shaped};
+use crate::claim::{Claim, Kind::Predicted, Kind::Shaped};
 use crate::data::Data;
 use crate::experiment::{Experiment, Input, PaperFigure, Report};
 use crate::figure::{Axis, Ladder, Panel, Series};
 use crate::micro::ladder::RNR_NAK;
 use crate::micro::{Micro, Operation, Outcome};
+use crate::statistics::range;
 use anyhow::Result;
 
 pub const EXPERIMENT: Experiment = Experiment {
@@ -25,7 +26,8 @@ pub const EXPERIMENT: Experiment = Experiment {
             later and gets no ACK. A second response to the READ follows. The SEND is sent again after 1.66 s.",
     figures: &[
         PaperFigure::none(
-            "T fig. 6.1 and 6.2: some starts of ArgoDSM have a timeout and others have none. Why, the text does not say.",
+            "T fig. 6.1: some runs have a timeout and others have none. For ABCI, which had none, the text gives the intervals \
+             between operations as the reason.",
             1,
         ),
         PaperFigure {
@@ -38,7 +40,6 @@ pub const EXPERIMENT: Experiment = Experiment {
             drawings: 1,
         },
     ],
-    live: true,
     fixed_adapters: true,
     run,
 };
@@ -76,9 +77,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     let curve: Vec<(f64, f64)> =
         pages.iter().zip(&found).map(|(page, trials)| (f64::from(*page), share(trials, |t| *t))).collect();
     let lost = |o: &Outcome| o.steps.iter().any(|step| step.operation == Some(1) && step.from_client && step.lost);
-    let last_send = |o: &Outcome| {
-        o.steps.iter().rfind(|step| step.from_client && step.operation == Some(1)).map_or(f64::NAN, |s| ms(s.time))
-    };
+    let (lowest, highest) = range(&curve.iter().map(|(_, share)| *share).collect::<Vec<_>>());
     let list = [
         (true, "RDMA Read Request", 0),
         (false, RNR_NAK, 0),
@@ -89,32 +88,14 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         (true, "Send", 1),
         (false, "Acknowledge", 1),
     ];
-    // Live, the SEND is posted after the program has seen the completion.
-    let behind = if bench.live { 1.0 } else { 0.06 };
     let claims = vec![
         same_packets("READ, then SEND", &runs, &list),
         Claim::at_least(Shaped, "runs in which the SEND is lost", "it gets no ACK", 0.9, share(&runs, lost), ""),
-        Claim::near(Predicted, "RNR NAK after", 1.694, 0.15, middle(&runs, |o| nak(o, "RNR", 0)), "ms").conflicts(
+        Claim::near(Shaped, "RNR NAK after", 1.694, 0.15, middle(&runs, |o| nak(o, "RNR", 0)), "ms").conflicts(
             "T fig. 4.2 and 5.3: 0.141 and 0.140 ms. What delayed this NAK, in an adapter with other traffic, is not known",
         ),
-        Claim::within(
-            Shaped,
-            "READ sent again, after the NAK",
-            4.78,
-            (3.3, 5.7),
-            middle(&runs, |o| request(o, 0, 1) - nak(o, "RNR", 0)),
-            "ms",
-        ),
-        Claim::within(
-            Shaped,
-            "SEND after the response by",
-            0.026,
-            (0.02, behind),
-            middle(&runs, |o| request(o, 1, 0) - response(o, 0, 0)),
-            "ms",
-        ),
         Claim::near(
-            Predicted,
+            Shaped,
             "second response to the READ, after the first by",
             0.852,
             0.35,
@@ -122,20 +103,12 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             "ms",
         )
         .conflicts("T fig. 4.2 and 5.3: a repeated READ has its response after 0.074 to 0.093 ms"),
-        Claim::within(
-            Calibrated,
-            "SEND sent again after",
-            1661.32,
-            (1.5 * T_TR_18, 2.0 * T_TR_18),
-            middle(&runs, |o| last_send(o) - request(o, 1, 0)),
-            "ms",
-        ),
-        Claim::at_most(
+        Claim::between(
             Predicted,
-            "share with a timeout if the page comes before the READ is sent again",
-            "two groups: some runs have no timeout",
-            0.0,
-            curve.iter().filter(|(page, _)| *page <= 3000.0).map(|(_, share)| *share).fold(f64::NAN, f64::max),
+            "share with a timeout: highest minus lowest, over the time of the page fault",
+            "two groups: some runs have a timeout, others none",
+            (0.9, 1.0),
+            highest - lowest,
             "",
         )
         .from("T fig. 6.1"),
@@ -143,12 +116,32 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     let mut data = Data::new(["page fault µs", "share with a timeout"]);
     curve.iter().for_each(|(page, share)| data.push([(*page).into(), (*share).into()]));
     let axis = Axis::linear("share of trials with a timeout").showing(0.0, 1.0);
-    let inputs = vec![Input {
-        name: "time of the page fault",
-        paper: "the response leaves 7.18 ms after the READ",
-        profile: "page_faults.resolve_us is 7180 here, and 449 to 700 elsewhere",
-        source: "T fig. 6.2",
-    }];
+    let inputs = vec![
+        Input {
+            name: "time of the page fault",
+            paper: "the response leaves 7.18 ms after the READ",
+            profile: "page_faults.resolve_us is 7180 here, and 449 to 700 elsewhere",
+            source: "T fig. 6.2",
+        },
+        Input {
+            name: "READ sent again, after the NAK",
+            paper: "4.78 ms, for a delay of 0.96 ms",
+            profile: "rnr_wait.factor is 2.65 to 4.30, of 1.28 ms",
+            source: "T fig. 6.2",
+        },
+        Input {
+            name: "SEND after the response",
+            paper: "26 µs",
+            profile: "the interval of the runs",
+            source: "T fig. 6.2",
+        },
+        Input {
+            name: "SEND sent again after",
+            paper: "1661 ms, with a C_ACK of 18",
+            profile: "ack_timeout.factor is 1.5 to 2.0, of 1074 ms",
+            source: "T fig. 6.2",
+        },
+    ];
     Ok(Report {
         claims: bench.add_live_slack(claims),
         inputs,
@@ -164,6 +157,3 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         ..Report::default()
     })
 }
-
-/// T_tr with a C_ACK of 18, ms.
-const T_TR_18: f64 = 4.096e-3 * 262_144.0;

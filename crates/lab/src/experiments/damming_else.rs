@@ -23,7 +23,6 @@ pub const EXPERIMENT: Experiment = Experiment {
                            share of ten trials with a timeout for each condition, on a linear axis from 0 to 1.",
         1,
     )],
-    live: true,
     fixed_adapters: false,
     run,
 };

@@ -38,7 +38,6 @@ pub const EXPERIMENT: Experiment = Experiment {
             drawings: 1,
         },
     ],
-    live: true,
     fixed_adapters: false,
     run,
 };

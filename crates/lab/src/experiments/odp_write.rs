@@ -31,7 +31,6 @@ pub const EXPERIMENT: Experiment = Experiment {
             drawings: 1,
         },
     ],
-    live: true,
     fixed_adapters: false,
     run,
 };

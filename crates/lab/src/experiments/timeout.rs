@@ -28,7 +28,6 @@ pub const EXPERIMENT: Experiment = Experiment {
                    9.7.6.1.3).",
         drawings: 1,
     }],
-    live: true,
     fixed_adapters: true,
     run,
 };

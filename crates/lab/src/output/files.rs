@@ -3,7 +3,8 @@
 use super::figures::split;
 use super::json;
 use super::words::{
-    DESCRIBED, KINDS, LABELS, SOURCES, count, notes, paper_with_unit, score, seeds_explained, weir_with_unit,
+    DESCRIBED, KINDS, LABELS, SOURCES, count, notes, paper_with_unit, score, seeds_explained, simulated_text,
+    weir_with_unit,
 };
 use crate::claim::Claim;
 use crate::experiment::{Done, LeftOut, PaperFigure};
@@ -77,8 +78,12 @@ fn section(done: &Done) -> String {
         }
         text += &described(&figures);
     }
-    text += "\n| claim | paper | Weir | spread | same if | label | seeds | verdict |\n\
-             | --- | --- | --- | --- | --- | --- | --- | --- |\n";
+    let beside = if done.simulated.is_empty() { "spread" } else { "simulated" };
+    let _ = writeln!(
+        text,
+        "\n| claim | paper | Weir | {beside} | same if | label | seeds | verdict |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- |"
+    );
     for claim in &report.claims {
         let source = if claim.source.is_empty() { String::new() } else { format!(" ({})", claim.source) };
         let _ = writeln!(
@@ -87,12 +92,19 @@ fn section(done: &Done) -> String {
             cell(&claim.name),
             cell(&paper_with_unit(claim)),
             weir_with_unit(claim),
-            claim.spread_text(),
+            done.simulated(claim).map_or_else(|| claim.spread_text(), simulated_text),
             claim.tolerance(),
             claim.kind.word(),
             claim.seeds_text(),
             if claim.holds() { "holds" } else { "**fails**" }
         );
+    }
+    if done.only_simulated().next().is_some() {
+        let _ = writeln!(text, "\nSimulated only. {}\n", report.not_live);
+        for claim in done.only_simulated() {
+            let verdict = if claim.holds() { "holds" } else { "**fails**" };
+            let _ = writeln!(text, "- {}: {}, {verdict}", claim.name, simulated_text(claim));
+        }
     }
     if !report.inputs.is_empty() {
         text += "\nInputs: observations that the model takes as they are, so that they cannot fail.\n\n\

@@ -1,6 +1,6 @@
 //! Claims as text for the terminal.
 
-use super::words::counts;
+use super::words::{counts, simulated_text};
 use crate::claim::Claim;
 use crate::experiment::Done;
 use std::fmt::Write;
@@ -50,7 +50,7 @@ pub fn table(done: &Done) -> String {
                 text,
                 "      {}: {} {}",
                 claim.name,
-                simulated(claim),
+                simulated_text(claim),
                 if claim.holds() { "holds" } else { "FAILS" }
             );
         }
@@ -61,18 +61,13 @@ pub fn table(done: &Done) -> String {
     text
 }
 
-/// A simulated value beside a live one: "4.57, 20 of 20".
-fn simulated(claim: &Claim) -> String {
-    format!("{}, {}", claim.weir_text(), claim.seeds_text())
-}
-
 fn row(done: &Done, claim: &Claim) -> [String; 9] {
     let verdict = if claim.holds() { "holds" } else { "FAILS" };
     [
         claim.name.clone(),
         claim.paper_text(),
         claim.weir_text(),
-        done.simulated(claim).map_or_else(|| claim.spread_text(), simulated),
+        done.simulated(claim).map_or_else(|| claim.spread_text(), simulated_text),
         claim.unit.to_owned(),
         claim.tolerance(),
         claim.kind.word().to_owned(),

@@ -95,6 +95,11 @@ pub(super) fn weir_with_unit(claim: &Claim) -> String {
     if claim.weir.is_finite() { with_unit(claim.weir_text(), claim.unit) } else { claim.weir_text() }
 }
 
+/// A simulated value beside a live one: "4.57, 20 of 20".
+pub(super) fn simulated_text(claim: &Claim) -> String {
+    format!("{}, {}", claim.weir_text(), claim.seeds_text())
+}
+
 /// "3 of 4" for the claims of a kind; `None` if there are none.
 pub(super) fn count<'a>(claims: impl Iterator<Item = &'a Claim>, kind: Kind) -> Option<String> {
     let of_kind: Vec<bool> = claims.filter(|claim| claim.kind == kind).map(Claim::holds).collect();

@@ -24,7 +24,8 @@
 //!
 //! - "Beyond 10 QPs" and "as much as 3000 times" (T 5.2.1) need events of QPs that are deaf already: without these 200
 //!   QPs take 0.7 s and send 19 times the packets, with them 5 s and more than 100 times.
-//! - 20 QPs are faster than 200 (T fig 5.7a): without a limit for each QP they would take five times as long.
+//! - The time grows with the number of QPs (T 5.2.1): without a limit for each QP, 20 QPs would take five times as long as
+//!   200.
 //! - The READs that stay open until 6 ms: with a resume by *any* event of the QP, none would stay; if a QP waited for its
 //!   *last* event, it would never resume.
 
