@@ -82,7 +82,8 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             (10.0, 60.0),
             middle(&seen, |t| late(t).len() as f64),
             "",
-        ),
+        )
+        .lacks("How many are late follows from how long the page takes, which is drawn anew for each run."),
         Claim::within(
             Calibrated,
             "128 READs, in such runs: the late ones complete from",
@@ -156,6 +157,9 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
                 2.5,
                 middle(&stuck, |requests| *requests),
                 "",
+            )
+            .lacks(
+                "This is the average of all 128 READs, of which most are sent twice: it is small where few are late.",
             ),
         ]);
         let title = "512 READs over 128 QPs, without damming";

@@ -182,14 +182,6 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             "T 5.2.4: with client-side ODP the time grows with the number of QPs. With ODP on both sides it cannot be \
              shorter than with client-side ODP",
         ),
-        Claim::at_most(
-            Shaped,
-            "both sides, 200 QPs: time relative to server-side ODP with one QP",
-            "back to normal",
-            0.5,
-            sweep.time(BOTH, 200) / sweep.time(SERVER, 1),
-            "times",
-        ),
     ];
     if bench.shrink > 1 {
         claims.retain(|claim| ![NORMAL, TENS].contains(&claim.name.as_str()));
