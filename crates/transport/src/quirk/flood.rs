@@ -110,6 +110,11 @@ impl FaultEvents {
         }
     }
 
+    /// Whether a QP resumes when an event of it is served.
+    pub fn waits(&self, qp: u32) -> bool {
+        self.qps.get(&qp).is_some_and(|waiting| waiting.resumes.is_some())
+    }
+
     /// The next QP to resume by `Qp::page_resolved(now, Side::Requester)`. Call it until it returns `None`.
     pub fn poll(&mut self, now: Instant) -> Option<u32> {
         while let Some(event) = self.queue.front().copied().filter(|event| event.served <= now) {
@@ -190,13 +195,16 @@ mod tests {
         let mut events = events(16);
         events.fault(at(0), FAULT, Some(1));
         events.met_fault(at(0), 1, false);
+        assert!(!events.waits(1));
         (2..100).for_each(|qp| events.met_fault(at(1), qp, false));
         // QP 1 drops again before its page is present.
         events.met_fault(at(499), 1, true);
         events.met_fault(at(999), 1, true);
         let served = 500 + 99 * 40;
+        assert!(events.waits(1) && !events.waits(2));
         assert_eq!(resumed(&mut events, at(served - 1)), []);
         assert_eq!(resumed(&mut events, at(served)), [1]);
+        assert!(!events.waits(1));
         assert_eq!(resumed(&mut events, at(10_000)), [], "its third event resumes nothing");
     }
 
