@@ -42,7 +42,7 @@ impl Engine {
         adapter.resume_requesters(now, |num| resolved.push((num, Side::Requester)))
     }
 
-    /// A QP was removed or reconnected.
+    /// A QP is removed.
     pub(super) fn forget_fault_events(&mut self, adapter: &AdapterState, num: u32) {
         if self.floods {
             self.fault_events.retain(|(qp, _)| *qp != num);

@@ -137,7 +137,7 @@ impl FaultEvents {
         self.queue.front().map(|event| event.served)
     }
 
-    /// A QP is destroyed or reset: it does not resume. Its events are served all the same.
+    /// A QP is destroyed: its events are removed. The time that they take stays in `busy`.
     pub fn forget(&mut self, qp: u32) {
         if self.qps.remove(&qp).is_some() {
             self.queue.retain(|event| event.qp != qp);
