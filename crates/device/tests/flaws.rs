@@ -179,4 +179,32 @@ fn requesters_resume_by_their_own_events_and_keep_retransmitting() {
     }
     // The READs were retransmitted every half a millisecond.
     assert!(since(before).sent > 100, "{:?}", since(before));
+    // Their faults last until these events.
+    let values = here.values();
+    assert!(values.page_fault_resume_ns >= (STALE * QPS).as_nanos() as u64, "{values:?}");
+}
+
+/// A READ that drops a single response waits for no event: its fault lasts until the page is present.
+#[test]
+fn the_fault_of_a_read_that_drops_one_response_is_counted_with_flood_too() {
+    const RETRANSMIT: Duration = ms(200);
+    let _serial = one_at_a_time();
+    let flawed = flawed("one-drop", LONG);
+    let requester = RequesterFaults::Discard { retransmit: Delay::exactly(RETRANSMIT) };
+    let profile = Profile { page_faults: PageFaults { requester, ..flawed.page_faults }, ..flawed };
+    let (client, server) = (Side::new(&profile), Side::new(&Profile::ideal()));
+    let [qp, _peer] = client.pair(&server);
+    exchange_hellos(&qp, &client, &server);
+    let (here, there) = (Memory::on_demand(&client, 1), Memory::pinned(&server, 1));
+    let began = Instant::now();
+    post_read(&qp, 1, here.sge(0, 64), &there, 0);
+    client.ended(1);
+    while here.values().page_fault_wait_ns == 0 {
+        assert!(began.elapsed() < LONG, "not counted: {:?}", here.values());
+        std::thread::sleep(ms(1));
+    }
+    let (values, took) = (here.values(), began.elapsed());
+    let wait = Duration::from_nanos(values.page_fault_wait_ns);
+    // The profile's adapter takes 0.25 ms or more.
+    assert!(values.page_faults == 1 && wait >= Duration::from_micros(250) && wait < took, "{wait:?} of {took:?}");
 }

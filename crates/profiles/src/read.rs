@@ -121,6 +121,10 @@ impl Reader<'_> {
         if profile.flood.is_some() && !discards {
             return Err(self.wrong("flood.on", "false if requester_faults.way is \"wait\": flood needs discarding"));
         }
+        if profile.damming && profile.repeated_read.high.is_zero() {
+            let wanted = "false if adapter.repeated_read_us is 0: requests are lost during replays only";
+            return Err(self.wrong("damming.on", wanted));
+        }
         Ok(profile)
     }
 
@@ -166,6 +170,10 @@ impl Reader<'_> {
         let on = self.boolean("flood.on")?;
         let stale = self.number("flood.stale_us", 0.0, LONGEST).map(micros)?;
         let waiting = self.integer("flood.waiting", 1, 1 << 12)? as u32;
+        // Without a pause the adapter would only serve events.
+        if on && stale < Duration::from_micros(1) {
+            return Err(self.wrong("flood.stale_us", "at least 1 µs if flood.on is true"));
+        }
         Ok(on.then_some(Flood { stale, waiting }))
     }
 

@@ -123,7 +123,8 @@ impl HostState {
         !self.sending && !self.ready.is_empty()
     }
 
-    /// Lets the next QP of this host, number `host`, send a packet. Appends it to `staged`. Returns that QP, and the time of the event that its deadline needs.
+    /// Lets the next QP of this host, number `host`, send a packet, which it puts into `staged`. Returns that QP, and the
+    /// time of the event that its deadline needs.
     #[inline]
     pub fn turn(
         &mut self,

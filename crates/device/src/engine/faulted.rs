@@ -15,7 +15,7 @@ use weir_wire::{Psn, frame};
 
 const PAGE: usize = 4096;
 
-/// An index in the timers, beside those of QPs: the deadline for late pages and late notifications.
+/// An index in the timers, beside those of QPs: the deadline for late pages and page-fault events.
 pub(super) const PAGES: u16 = INDICES as u16;
 
 impl Engine {

@@ -31,11 +31,18 @@ impl Engine {
         for (num, resumes) in self.fault_events.drain(..) {
             adapter.met_fault(now, num, resumes);
         }
-        resolved.retain(|(_, side)| *side != Side::Requester);
+        for (num, _) in resolved.extract_if(.., |(_, side)| *side == Side::Requester) {
+            // A requester that waits for no event continues without `page_resolved`.
+            if !adapter.waits_for_fault_event(num)
+                && let Some(entry) = self.table.index(num).and_then(|index| self.table.get(index))
+            {
+                entry.shared.faults.resume(Side::Requester);
+            }
+        }
         adapter.resume_requesters(now, |num| resolved.push((num, Side::Requester)))
     }
 
-    /// A QP was removed or reconnected.
+    /// A QP is removed.
     pub(super) fn forget_fault_events(&mut self, adapter: &AdapterState, num: u32) {
         if self.floods {
             self.fault_events.retain(|(qp, _)| *qp != num);

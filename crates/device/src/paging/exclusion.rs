@@ -13,7 +13,7 @@ use crate::paging::table::pages_of;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Maximum number of invalidations under way, and of populates.
 const AT_ONCE: usize = 64;
@@ -51,13 +51,6 @@ struct Populating {
     invalidated: bool,
 }
 
-/// What was removed from tables.
-struct Cleared {
-    pages: u64,
-    /// The time of the removal alone.
-    took: Duration,
-}
-
 impl Exclusion {
     /// No regions, and nothing under way.
     pub fn new() -> Exclusion {
@@ -89,7 +82,8 @@ impl Exclusion {
         let overlaps_active = state.active.iter().any(|other| overlap(&other.pages, &pages));
         let mut owners: [Option<Arc<dyn Owner>>; ADAPTERS] = [const { None }; ADAPTERS];
         let mut overlaps = false;
-        let clearing = state.clear(addr, len, |region, cleared| {
+        let clearing = Instant::now();
+        state.clear(addr, len, |region, cleared| {
             overlaps = true;
             region.counters.add(|c| &c.page_invalidations, 1);
             if cleared > 0 || overlaps_active {
@@ -99,6 +93,7 @@ impl Exclusion {
         if !overlaps {
             return None;
         }
+        let cleared = clearing.elapsed();
         for populate in &mut state.populates {
             populate.invalidated |= overlap(&populate.pages, &pages);
         }
@@ -114,9 +109,9 @@ impl Exclusion {
         let (state, took) = (self.lock(), began.elapsed());
         for region in state.overlapping(addr, len) {
             region.counters.add_time(|c| &c.page_invalidation_ns, took);
-            region.counters.add_time(|c| &c.page_invalidation_table_ns, clearing.took);
+            region.counters.add_time(|c| &c.page_invalidation_table_ns, cleared);
             region.counters.add_time(|c| &c.page_invalidation_quiesce_ns, waited);
-            region.counters.add_time(|c| &c.page_invalidation_rest_ns, took.saturating_sub(clearing.took + waited));
+            region.counters.add_time(|c| &c.page_invalidation_rest_ns, took.saturating_sub(cleared + waited));
             // Last: a reader that finds it has the times too.
             region.counters.add(|c| &c.page_invalidations_handled, 1);
         }
@@ -196,7 +191,7 @@ impl Exclusion {
 
     /// Removes pages that proved to be absent. Returns how many were in tables.
     pub fn missed(&self, addr: u64, len: u64) -> u64 {
-        self.lock().clear(addr, len, |_, _| ()).pages
+        self.lock().clear(addr, len, |_, _| ())
     }
 
     /// Enters pages if the region's `changes` still has this value. Returns the number of new pages.
@@ -219,18 +214,17 @@ impl State {
     }
 
     /// Removes pages from all tables; calls `each` with each region and its number of removed pages.
-    fn clear(&mut self, addr: u64, len: u64, mut each: impl FnMut(&Arc<OnDemand>, u64)) -> Cleared {
-        let mut sum = Cleared { pages: 0, took: Duration::ZERO };
+    /// Returns the number of all removed pages.
+    fn clear(&mut self, addr: u64, len: u64, mut each: impl FnMut(&Arc<OnDemand>, u64)) -> u64 {
+        let mut pages = 0;
         for region in self.overlapping(addr, len) {
-            let began = Instant::now();
             let cleared = region.table.clear(region.overlap(addr, len));
             region.changes.fetch_add(1, Ordering::Relaxed);
-            sum.took += began.elapsed();
             region.counters.add(|c| &c.page_invalidation_pages, cleared);
             each(region, cleared);
-            sum.pages += cleared;
+            pages += cleared;
         }
-        sum
+        pages
     }
 
     fn take_populate(&mut self, number: u64) -> Option<Populating> {

@@ -351,34 +351,48 @@ mod tests {
         let guard = invalidate::begin(bed.first * PAGE, PAGE).expect("the region overlaps");
         bed.resolver.start().unwrap();
         bed.raise(&qps[0], 0..1, 0);
+        // The thread has noticed the fault when it waits for the end of the invalidation.
+        let raised = clock::now();
+        while bed.region.counters.own.read().page_contentions == 0 {
+            assert!(clock::now() - raised < 10_000 * MS, "no thread waits for the end of the invalidation");
+            std::thread::sleep(MS);
+        }
         std::thread::sleep(50 * MS);
         drop(guard);
         bed.next();
-        let (whole, [notice, populate, adapter, table, _]) = bed.cost(&qps[0]);
-        // The thread may take a while to notice the fault.
-        assert!(notice + populate >= 50 * MS && populate >= 20 * MS, "{whole:?}: {notice:?}, {populate:?}");
-        assert!(adapter.is_zero() && table < populate, "{whole:?}: {adapter:?}, {table:?}");
+        let (whole, [_, populate, adapter, table, _]) = bed.cost(&qps[0]);
+        assert!(populate >= 50 * MS && adapter.is_zero() && !table.is_zero(), "{whole:?}: {populate:?}, {adapter:?}");
         invalidate::leave(&bed.region);
     }
 
     #[test]
     fn the_adapter_takes_the_time_of_its_profile_and_an_engine_that_is_late_the_rest() {
+        const RESOLVE: Duration = Duration::from_millis(200);
         let mut profile = Profile::ideal();
-        profile.page_faults.resolve = Delay::exactly(30 * MS);
-        let (bed, qps) = (bed_of(1, &profile), qps(1));
-        bed.resolver.start().unwrap();
-        let raised = clock::now();
-        bed.raise(&qps[0], 0..1, 0);
-        let mut woken = vec![];
-        while woken.is_empty() {
-            std::thread::sleep(MS);
-            // The engine looks 20 ms after the page is due.
-            bed.resolver.take_due((clock::now().0).saturating_sub(20_000_000), |num, _| woken.push(num));
-        }
-        let (whole, [notice, populate, adapter, table, resume]) = bed.cost(&qps[0]);
-        assert!(whole >= 50 * MS && whole <= clock::now() - raised, "{whole:?}");
-        assert!(adapter + notice + populate >= 30 * MS && adapter <= 30 * MS, "{adapter:?}, {notice:?}, {populate:?}");
-        assert!(adapter > table && resume >= 20 * MS, "{adapter:?}, {table:?}, {resume:?}");
+        profile.page_faults.resolve = Delay::exactly(RESOLVE);
+        // If the threads get no core before the page is due, it is not deferred: then another page is tried.
+        let deferred = (0..20).find_map(|_| {
+            let (bed, qps) = (bed_of(1, &profile), qps(1));
+            bed.resolver.start().unwrap();
+            let raised = clock::now();
+            bed.raise(&qps[0], 0..1, 0);
+            let mut woken = vec![];
+            while woken.is_empty() {
+                if bed.woken.try_recv().is_ok() {
+                    return None;
+                }
+                assert!(clock::now() - raised < 10_000 * MS, "the QP does not continue");
+                std::thread::sleep(MS);
+                // The engine looks 20 ms after the page is due.
+                bed.resolver.take_due((clock::now().0).saturating_sub(20_000_000), |num, _| woken.push(num));
+            }
+            let (whole, parts) = bed.cost(&qps[0]);
+            assert!(whole >= RESOLVE + 20 * MS && whole <= clock::now() - raised, "{whole:?}");
+            Some(parts)
+        });
+        let [notice, populate, adapter, table, resume] = deferred.expect("a page is deferred");
+        assert!(adapter + notice + populate >= RESOLVE && adapter <= RESOLVE, "{adapter:?}, {notice:?}, {populate:?}");
+        assert!(!adapter.is_zero() && !table.is_zero() && resume >= 20 * MS, "{adapter:?}, {table:?}, {resume:?}");
     }
 
     #[test]

@@ -197,6 +197,11 @@ impl AdapterState {
         }
     }
 
+    /// Whether a QP's requester continues by a page-fault event, rather than when its page is present.
+    pub fn waits_for_fault_event(&self, num: u32) -> bool {
+        self.resolver.get().is_some_and(|resolver| resolver.events(|events| events.waits(num)))
+    }
+
     /// Calls `each` with each QP for its requester to resume now. Returns the time of the next call (nanoseconds).
     pub fn resume_requesters(&self, now: Instant, mut each: impl FnMut(u32)) -> Option<u64> {
         self.resolver.get()?.events(|events| {

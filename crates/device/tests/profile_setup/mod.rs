@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use weir_device::paging::counters::Values;
+use weir_device::paging::invalidate;
 use weir_device::stat::read;
 use weir_device::{Context, Cq, Errno, Mr, Pd, Qp};
 use weir_transport::{
@@ -114,6 +116,12 @@ impl Memory {
     pub fn sge(&self, offset: usize, len: usize) -> Sge {
         assert!(offset + len <= self.len);
         Sge { addr: self.addr + offset as u64, length: len as u32, lkey: self.mr.lkey() }
+    }
+
+    /// The paging counters of an on-demand region.
+    pub fn values(&self) -> Values {
+        let of_all = invalidate::regions().iter().map(|region| region.describe()).collect::<Vec<_>>();
+        of_all.iter().find(|region| region.lkey == self.mr.lkey()).expect("it is registered").values
     }
 
     pub fn word(&self, offset: usize) -> &AtomicU64 {

@@ -61,7 +61,7 @@ pub struct Simulation {
     pub(crate) reports: VecDeque<(HostId, Report)>,
     pub(crate) observer: Option<Observer>,
     pub(crate) rule: Option<Rule>,
-    /// Packets of a turn, and whether the adapter lost them.
+    /// The packet of a turn, until it enters the network.
     pub(crate) staged: Option<PacketKey>,
 }
 

@@ -100,9 +100,7 @@ impl Qp {
     ) -> Progress {
         loop {
             let Qp { config, send_queue, requester, .. } = self;
-            // Not by `poll`: without responses there is no pending period, so no packet damming.
-            let end = requester.end(send_queue, config);
-            let polled = requester.poll_until(end, now, UNLIMITED, config, send_queue, host, egress);
+            let polled = requester.poll(now, UNLIMITED, config, send_queue, host, egress);
             let again = requester.retire_sent(send_queue, config, host);
             match polled {
                 Ok(_) if again => continue,

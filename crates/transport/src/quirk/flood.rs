@@ -111,6 +111,11 @@ impl FaultEvents {
         }
     }
 
+    /// Whether a QP resumes when an event of it is served.
+    pub fn waits(&self, qp: u32) -> bool {
+        self.qps.get(&qp).is_some_and(|waiting| waiting.resumes.is_some())
+    }
+
     /// The next QP to resume by `Qp::page_resolved(now, Side::Requester)`. Call it until it returns `None`.
     pub fn poll(&mut self, now: Instant) -> Option<u32> {
         while let Some(event) = self.queue.front().copied().filter(|event| event.served <= now) {
@@ -133,7 +138,7 @@ impl FaultEvents {
         self.queue.front().map(|event| event.served)
     }
 
-    /// A QP is destroyed or reset: it does not resume. Its events are served all the same.
+    /// A QP is destroyed: its events are removed. The time that they take stays in `busy`.
     pub fn forget(&mut self, qp: u32) {
         if self.qps.remove(&qp).is_some() {
             self.queue.retain(|event| event.qp != qp);
@@ -191,13 +196,16 @@ mod tests {
         let mut events = events(16);
         events.fault(at(0), FAULT, Some(1));
         events.met_fault(at(0), 1, false);
+        assert!(!events.waits(1));
         (2..100).for_each(|qp| events.met_fault(at(1), qp, false));
         // QP 1 drops again before its page is present.
         events.met_fault(at(499), 1, true);
         events.met_fault(at(999), 1, true);
         let served = 500 + 99 * 40;
+        assert!(events.waits(1) && !events.waits(2));
         assert_eq!(resumed(&mut events, at(served - 1)), []);
         assert_eq!(resumed(&mut events, at(served)), [1]);
+        assert!(!events.waits(1));
         assert_eq!(resumed(&mut events, at(10_000)), [], "its third event resumes nothing");
     }
 

@@ -41,7 +41,7 @@ impl Requester {
     }
 
     /// Sends as much as limits, egress and rules allow. Returns the progress and the number of packets sent.
-    // Inlined, as is `poll_until`: a call costs a third of the rate of small messages.
+    // Inlined: a call costs a third of the rate of small messages.
     #[inline(always)]
     pub fn poll<H: Host, E: Egress>(
         &mut self,
@@ -52,24 +52,7 @@ impl Requester {
         host: &mut H,
         egress: &mut E,
     ) -> Result<(Progress, u32), Failure> {
-        self.poll_until(self.end(queue, config), now, limits, config, queue, host, egress)
-    }
-
-    /// As `poll`, but sends nothing from work request `end` on.
-    // Each argument is borrowed from a different object: a struct of them would have to be built for each call.
-    #[allow(clippy::too_many_arguments)]
-    #[inline(always)]
-    pub fn poll_until<H: Host, E: Egress>(
-        &mut self,
-        end: u32,
-        now: Instant,
-        limits: Limits,
-        config: &Config,
-        queue: &SendQueue,
-        host: &mut H,
-        egress: &mut E,
-    ) -> Result<(Progress, u32), Failure> {
-        debug_assert!(end.wrapping_sub(self.next.wr) as i32 >= 0, "the end of the range to send is before its begin");
+        let end = self.end(queue, config);
         let mut budget = limits;
         let mut count = 0;
         if self.rnr_deadline.is_some_and(|deadline| now < deadline) {
@@ -245,7 +228,7 @@ impl Requester {
 
     /// The first work request that must not be sent.
     #[inline]
-    pub fn end(&self, queue: &SendQueue, config: &Config) -> u32 {
+    fn end(&self, queue: &SendQueue, config: &Config) -> u32 {
         // In SQD only work requests that were begun are finished (IBTA 10.3.1).
         if config.state == QpState::Sqd { self.begun } else { queue.tail() }
     }

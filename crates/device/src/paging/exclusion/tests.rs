@@ -5,6 +5,7 @@ use crate::paging::table::PAGE;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
 use std::thread;
+use std::time::Duration;
 use weir_transport::{Profile, Side};
 
 #[derive(Default)]
@@ -60,35 +61,42 @@ fn begin_returns_when_pages_are_removed_and_accesses_have_ended() {
     assert_eq!(values.page_invalidation_pages, 1);
 }
 
-/// The time of the invalidations so far: the whole; removal from tables, quiesce, the rest.
-fn cost(region: &OnDemand) -> (Duration, [Duration; 3]) {
+/// The time of the invalidations so far: removal from tables, quiesce, the rest.
+fn cost(region: &OnDemand) -> [Duration; 3] {
     let v = region.counters.own.read();
     let parts = [v.page_invalidation_table_ns, v.page_invalidation_quiesce_ns, v.page_invalidation_rest_ns];
     assert_eq!(parts.iter().sum::<u64>(), v.page_invalidation_ns, "{parts:?}");
-    (Duration::from_nanos(v.page_invalidation_ns), parts.map(Duration::from_nanos))
+    parts.map(Duration::from_nanos)
 }
 
 #[test]
 fn an_access_under_way_and_a_busy_list_take_time_of_their_own() {
     const LONG: Duration = Duration::from_millis(20);
     let bed = bed();
-    drop(bed.exclusion.begin(1010 * PAGE, PAGE));
-    let (_, [table, quiesce, rest]) = cost(&bed.region);
-    assert!(!table.is_zero() && quiesce < LONG && rest < LONG, "{table:?}, {quiesce:?}, {rest:?}");
+    // On a busy machine a thread may wait for a core in any part. So one of ten rounds must have the right times.
+    let one_round = |first: u64, invalidate: &dyn Fn(u64), is_right: &dyn Fn([Duration; 3]) -> bool| {
+        (first..first + 10).any(|page| {
+            let before = cost(&bed.region);
+            invalidate(page);
+            let after = cost(&bed.region);
+            is_right(std::array::from_fn(|part| after[part] - before[part]))
+        })
+    };
+    let alone = |page| drop(bed.exclusion.begin(page * PAGE, PAGE));
+    let beside_a_busy_list = |page| {
+        thread::scope(|scope| {
+            let state = bed.exclusion.lock();
+            scope.spawn(move || alone(page));
+            thread::sleep(2 * LONG);
+            drop(state);
+        });
+    };
+    let quick = |[table, quiesce, rest]: [Duration; 3]| !table.is_zero() && table + quiesce + rest < LONG;
+    assert!(one_round(1010, &alone, &quick));
     bed.adapter.access_ms.store(20, Ordering::SeqCst);
-    drop(bed.exclusion.begin(1011 * PAGE, PAGE));
-    let (whole, [table, quiesce, rest]) = cost(&bed.region);
-    assert!(whole >= LONG && quiesce >= LONG && table + rest < LONG, "{table:?}, {quiesce:?}, {rest:?}");
+    assert!(one_round(1030, &alone, &|[table, quiesce, rest]| quiesce >= LONG && table + rest < LONG));
     bed.adapter.access_ms.store(0, Ordering::SeqCst);
-    thread::scope(|scope| {
-        let state = bed.exclusion.lock();
-        let other = scope.spawn(|| drop(bed.exclusion.begin(1012 * PAGE, PAGE)));
-        thread::sleep(2 * LONG);
-        drop(state);
-        other.join().unwrap();
-    });
-    let (_, [_, quiesce_after, rest_after]) = cost(&bed.region);
-    assert!(rest_after >= rest + LONG && quiesce_after < quiesce + LONG, "{quiesce_after:?}, {rest_after:?}");
+    assert!(one_round(1050, &beside_a_busy_list, &|[table, quiesce, rest]| rest >= LONG && table + quiesce < LONG));
 }
 
 #[test]
