@@ -72,8 +72,8 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             "",
         )
         .lacks(
-            "A READ is late here only if the page comes after the READ's first repetition, and the page takes as long in a \
-             third of the runs. The page faults of the traces were shorter than the figure's.",
+            "A READ is late here only if the page comes after the READ's first repetition, and the page takes as long in two \
+             of five runs. The page faults of the traces were shorter than the figure's.",
         ),
         Claim::within(
             Calibrated,
