@@ -27,7 +27,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             shows: "Server-side ODP: RNR NAK at 0.141 ms, a response at 0.538 ms, the READ again at 4.565 ms, its \
                     response at 4.639 ms. The wait after the NAK is 4.42 ms; the text says 4.0 ms in T and 4.5 ms \
                     in P.",
-            here: "One run, its times in ms. The adapter draws its RNR wait anew each time, between 3.4 and 6.4 \
+            here: "One run, its times in ms. The adapter draws its RNR wait anew each time, between 3.4 and 5.5 \
                    ms. Distances grow with the logarithm of time.",
             drawings: 1,
         },
