@@ -28,6 +28,11 @@ impl Adapter {
         self
     }
 
+    /// Without packet damming, so that the other flaws show alone.
+    pub fn undammed(self) -> Adapter {
+        self.with("damming", "on", false)
+    }
+
     /// Its name in reports: "connectx4", "connectx4 with damming.on = false".
     pub fn name(&self) -> String {
         let changes: Vec<String> =

@@ -108,6 +108,11 @@ pub fn same_packets(name: &str, runs: &[Outcome], list: &[Listed]) -> Claim {
     Claim::at_least(Shaped, name, "its list", 0.5, share(runs, |o| packets_are(o, list)), "")
 }
 
+/// What the trials of a key found; empty if there is no such key.
+pub fn found_for<'a, K: PartialEq, V>(keys: &[K], found: &'a [Vec<V>], key: &K) -> &'a [V] {
+    keys.iter().zip(found).find(|(each, _)| *each == key).map_or(&[], |(_, trials)| trials)
+}
+
 /// The median over the trials.
 pub fn middle<T>(trials: &[T], of: impl Fn(&T) -> f64) -> f64 {
     median(&trials.iter().map(of).collect::<Vec<_>>())

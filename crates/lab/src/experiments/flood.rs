@@ -142,7 +142,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     ];
     let mut more = vec![];
     if bench.profile.is_none() {
-        let alone = Adapter::named("connectx4").with("damming", "on", false);
+        let alone = Adapter::named("connectx4").undammed();
         let alone = Sweep::measure(bench, Operation::Read, &alone, &[NONE, CLIENT], &QPS)?;
         claims.extend(of_flood_alone(&alone));
         more = vec![("undammed", alone.data())];

@@ -123,7 +123,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     ];
     let mut panels = panels(&numbers, &found);
     if bench.profile.is_none() {
-        let alone = Adapter::named("connectx4").with("damming", "on", false);
+        let alone = Adapter::named("connectx4").undammed();
         let flooded = completions(bench, &alone, &[512])?;
         let requests = bench.measure(
             bench.trials(10),

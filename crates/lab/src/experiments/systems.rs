@@ -99,7 +99,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     let two =
         |at: &usize| Micro { num_ops: 2, interval: us(1000), odp: BOTH, ..Micro::default() }.on(SYSTEMS[*at].profile);
     let timeouts = bench.measure(trials, &with_odp, two, |_, o| f64::from(u8::from(o.timeouts > 0)))?;
-    let flood = |at: &usize| many(512).on_changed(Adapter::named(SYSTEMS[*at].profile).with("damming", "on", false));
+    let flood = |at: &usize| many(512).on_changed(Adapter::named(SYSTEMS[*at].profile).undammed());
     let floods = bench.measure(trials, &with_odp, flood, |_, o| last(&times(o)))?;
     let of = |found: &[Vec<f64>], at: usize| {
         let found = with_odp.iter().position(|each| *each == at).map(|index| &found[index]);

@@ -69,10 +69,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         let least = selected().next().map_or(f64::NAN, |(_, trials)| middle(trials, |(time, _)| *time));
         claims.push(Claim::within(Calibrated, format!("{adapter}: T_o with C_ACK 1"), floor, bounds, least, "ms"));
     }
-    let at = |adapter: usize, exponent: u8| {
-        let found = keys.iter().zip(&found).find(|(key, _)| **key == (adapter, exponent));
-        found.map_or(f64::NAN, |(_, trials)| middle(trials, |(time, _)| *time))
-    };
+    let at = |adapter, exponent| middle(found_for(&keys, &found, &(adapter, exponent)), |(time, _)| *time);
     claims.push(Claim::between(
         Calibrated,
         "connectx4: T_o with C_ACK 16, relative to C_ACK 1",

@@ -45,8 +45,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
                 ..base
             }
             .on_changed(adapter),
-            _ => Micro { num_ops: 512, num_qps: 128, size: 32, odp: CLIENT, ..base }
-                .on_changed(adapter.with("damming", "on", false)),
+            _ => Micro { num_ops: 512, num_qps: 128, size: 32, odp: CLIENT, ..base }.on_changed(adapter.undammed()),
         }
     };
     let take = |_: &_, o: &crate::micro::Outcome| (ms(o.time), o.timeouts as f64, o.status.is_some());
@@ -64,9 +63,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             ]);
         }
     }
-    let trials = |way: usize, floor: u8| {
-        keys.iter().zip(&found).find(|(key, _)| **key == (way, floor)).map_or(&[][..], |(_, trials)| trials)
-    };
+    let trials = |way: usize, floor: u8| found_for(&keys, &found, &(way, floor));
     let time =
         |way: usize, floor: u8| middle(trials(way, floor), |(time, _, failed)| if *failed { f64::NAN } else { *time });
     let mut claims = vec![

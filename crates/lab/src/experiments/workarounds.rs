@@ -62,7 +62,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         slow[*way].push((f64::from(*interval), average));
     }
     // Without damming, which a READ that is issued again would cure too. With --profile, that adapter stays as it is.
-    let alone = Adapter::named("connectx4").with("damming", "on", false);
+    let alone = Adapter::named("connectx4").undammed();
     let flooded = |&(num_ops, workaround): &(u32, Option<Workaround>)| {
         let many = Micro { workaround, ..many(num_ops) };
         if bench.profile.is_some() { many.into() } else { many.on_changed(alone.clone()) }
