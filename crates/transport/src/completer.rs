@@ -109,6 +109,10 @@ impl<H: Host> Step<'_, H> {
         let syndrome = Syndrome::from_byte(aeth.syndrome());
         let before = self.requester.una();
         let up_to = match syndrome {
+            Syndrome::Ack(_) if self.requester.is_deaf() => {
+                self.requester.response_dropped(self.now, self.config);
+                return Ok(CompleterState::Retransmitting);
+            }
             Syndrome::Ack(_) => {
                 self.requester.credited(syndrome, aeth.msn());
                 seq + 1
@@ -311,7 +315,6 @@ impl<H: Host> Step<'_, H> {
 
     /// The response packet that the oldest work request waited for has arrived (IBTA 9.7.6).
     fn response_arrived(&mut self) {
-        self.requester.took_response();
         let (wr, _) = self.requester.una_packet();
         if self.requester.acknowledge(self.queue.slot(wr), 1, self.config) {
             self.queue.retire(self.host, self.config, Status::Success, 0);

@@ -20,6 +20,10 @@ fn asked(pair: &Pair) -> usize {
     pair.wire.count(|sent| sent.headers.bth.opcode.operation() == Some(Operation::ReadRequest))
 }
 
+fn writes(pair: &Pair) -> usize {
+    pair.wire.count(|sent| sent.headers.bth.opcode.operation() == Some(Operation::WriteOnly))
+}
+
 fn done(pair: &Pair) -> bool {
     !pair.outcomes(0, Queue::Send).is_empty()
 }
@@ -73,6 +77,39 @@ fn outgoing_data_waits_for_its_event() {
         assert!(took >= least && took < least + MS, "{took:?}");
         assert!(pair.memory(0, 0, 100) == pair.memory(1, 0, 100));
     }
+}
+
+/// Two WRITEs of a page each, posted together: number of WRITEs sent, and the time until both complete.
+fn two_writes(profile: Profile) -> (usize, Duration) {
+    let mut pair = pair(&setup(profile), Odp::Client);
+    let start = pair.now;
+    (0..2).for_each(|i| pair.post(i, write(4096 * i as usize), 4096 * i as usize, 100));
+    assert!(pair.run_until(|pair| pair.outcomes(0, Queue::Send).len() == 2));
+    assert_eq!(pair.outcomes(0, Queue::Send), [(0, Status::Success), (1, Status::Success)]);
+    assert!([0, 4096].iter().all(|at| pair.memory(0, *at, 100) == pair.memory(1, *at, 100)));
+    (writes(&pair), pair.now - start)
+}
+
+#[test]
+fn a_second_fault_in_a_row_makes_the_requester_deaf_to_acks() {
+    let profile = flooded(5 * MS);
+    // The first page's event is served at 5 ms. The first WRITE leaves, and the second meets a fault before the ACK
+    // arrives: until the event of that one, at 10 ms, the requester drops all ACKs, and repeats the first each 520 us.
+    let (sent, took) = two_writes(profile.clone());
+    assert!((11..=13).contains(&sent) && (10 * MS..11 * MS).contains(&took), "{sent} WRITEs, {took:?}");
+    let (sent, _) = two_writes(Profile { flood: None, ..profile });
+    assert_eq!(sent, 2, "without the flaw");
+}
+
+#[test]
+fn an_ack_between_two_faults_is_taken() {
+    let mut pair = pair(&setup(flooded(5 * MS)), Odp::Client);
+    for i in 0..2 {
+        pair.post(i, write(4096 * i as usize), 4096 * i as usize, 100);
+        pair.run_until_idle();
+    }
+    assert_eq!(pair.outcomes(0, Queue::Send).len(), 2);
+    assert_eq!(writes(&pair), 2);
 }
 
 #[test]

@@ -115,7 +115,8 @@ enum Hold {
     No,
     /// The work request at `next` cannot be executed.
     Stalled,
-    /// The packet at `next` needs a page.
+    /// The packet at `next` needs a page; or, while the requester is deaf, that at `Faulted::packet`, and those before it
+    /// are repeated.
     Packet,
     /// The response to the oldest work request needs a page; the caller holds the response.
     Response,
@@ -134,12 +135,14 @@ struct Credits {
 /// Missing pages, where the profile has packet flood.
 #[derive(Clone, Copy, Debug, Default)]
 struct Faulted {
-    /// Responses dropped in a row.
-    drops: u8,
+    /// Faults since the last response that was taken.
+    in_row: u8,
     /// All responses are dropped until `page_resolved`.
     deaf: bool,
     /// A page was missing, and the host has not taken the event.
     event: bool,
+    /// The position of the packet that waits for a page, with `Hold::Packet`.
+    packet: u64,
 }
 
 /// How many more times the oldest request may be retransmitted.

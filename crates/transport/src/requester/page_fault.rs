@@ -10,7 +10,6 @@ use crate::completion::vendor;
 use crate::config::Config;
 use crate::send_queue::{Kind, SendSlot, Source};
 use crate::{Access, Denied, Handled, Host, Instant, RequesterFaults, Status};
-use std::time::Duration;
 
 impl Requester {
     /// The missing pages are present: the requester tries again, and the ACK timeout restarts (IBTA 9.7.6.1.3).
@@ -40,7 +39,7 @@ impl Requester {
     /// A response was taken.
     #[inline]
     pub fn took_response(&mut self) {
-        self.faulted.drops = 0;
+        self.faulted.in_row = 0;
     }
 
     /// Whether a packet to send, or a response that the caller holds, waits for a page.
@@ -57,7 +56,8 @@ impl Requester {
     /// has requested an ACK.
     #[cold]
     pub(super) fn packet_waits(&mut self, config: &Config) {
-        self.faulted.event = config.profile.flood.is_some();
+        self.count_fault(config);
+        self.faulted.packet = self.next.seq;
         self.hold = Hold::Packet;
         self.state = RequesterState::PageFault;
         self.ack_deadline = None;
@@ -69,33 +69,40 @@ impl Requester {
     #[cold]
     #[inline(never)]
     pub fn response_waits(&mut self, now: Instant, config: &Config) -> Handled {
-        self.faulted.event = config.profile.flood.is_some();
-        match config.profile.page_faults.requester {
-            RequesterFaults::Wait => {
-                self.hold = Hold::Response;
+        self.count_fault(config);
+        if config.profile.page_faults.requester == RequesterFaults::Wait {
+            self.hold = Hold::Response;
+            self.state = RequesterState::PageFault;
+            self.ack_deadline = None;
+            return Handled::Held;
+        }
+        self.response_dropped(now, config);
+        Handled::Done
+    }
+
+    /// A response is dropped because of a missing page, or an ACK because the requester is deaf: the oldest request is
+    /// retransmitted after the profile's time, as often as necessary.
+    pub fn response_dropped(&mut self, now: Instant, config: &Config) {
+        if let RequesterFaults::Discard { retransmit } = config.profile.page_faults.requester {
+            let time = retransmit.at(self.chance.share());
+            if self.rnr_deadline.is_none() {
+                self.go_back_after(now, time, config);
                 self.state = RequesterState::PageFault;
-                self.ack_deadline = None;
-                Handled::Held
-            }
-            RequesterFaults::Discard { retransmit } => {
-                if config.profile.flood.is_some() {
-                    self.faulted.drops = self.faulted.drops.saturating_add(1);
-                    self.faulted.deaf |= self.faulted.drops >= 2;
-                }
-                let time = retransmit.at(self.chance.share());
-                self.retransmit_after(now, time, config);
-                Handled::Done
             }
         }
     }
 
-    /// Drops the response; the request is retransmitted after `time`, as often as necessary.
-    fn retransmit_after(&mut self, now: Instant, time: Duration, config: &Config) {
-        if self.rnr_deadline.is_some() {
+    /// Where the profile has packet flood: a fault queues an event, and the second in a row makes the requester deaf if it
+    /// drops responses at all.
+    fn count_fault(&mut self, config: &Config) {
+        if config.profile.flood.is_none() {
             return;
         }
-        self.go_back_after(now, time, config);
-        self.state = RequesterState::PageFault;
+        self.faulted.event = true;
+        if let RequesterFaults::Discard { .. } = config.profile.page_faults.requester {
+            self.faulted.in_row = self.faulted.in_row.saturating_add(1);
+            self.faulted.deaf |= self.faulted.in_row >= 2;
+        }
     }
 
     /// Prepares the destination buffer of the request at `next` (`len` bytes if it is a READ).

@@ -155,7 +155,9 @@ impl Requester {
         }
         self.next.advance(slot, step.packets, config);
         self.sent = self.sent.max(self.next.seq);
-        self.hold = Hold::No;
+        if self.hold == Hold::Stalled {
+            self.hold = Hold::No;
+        }
         if ack_req {
             self.ack_requested = self.next.seq;
         }
@@ -181,6 +183,8 @@ impl Requester {
             Hold::No => {}
             // Every earlier work request must be complete first, so that completions stay in order.
             Hold::Stalled => return (self.una.wr != self.next.wr).then_some(RequesterState::Stalled),
+            // A deaf requester repeats the packets before the one that waits.
+            Hold::Packet if self.next.seq < self.faulted.packet => {}
             Hold::Packet | Hold::Response => return Some(RequesterState::PageFault),
         }
         if self.is_limited()

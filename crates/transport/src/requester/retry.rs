@@ -16,7 +16,9 @@ impl Requester {
         self.next = self.una;
         self.ack_requested = self.una.seq;
         self.ack_deadline = None;
-        self.hold = Hold::No;
+        if !(self.is_deaf() && self.hold == Hold::Packet) {
+            self.hold = Hold::No;
+        }
         self.forget_probe();
         self.gone_back_to = Some(self.una.seq);
     }
