@@ -3,6 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use std::fmt::Write;
 use std::path::Path;
+use std::time::Duration;
+use weir_transport::{Delay, RequesterFaults};
 
 /// Stands between the base and the changes in the name of a changed adapter.
 pub const CHANGED: &str = " with ";
@@ -31,6 +33,27 @@ impl Adapter {
     /// Without packet damming, so that the other flaws show alone.
     pub fn undammed(self) -> Adapter {
         self.with("damming", "on", false)
+    }
+
+    /// With times of page faults, stale events, dropped responses and replays that are `factor` times as long.
+    pub fn slowed(self, factor: u32) -> Result<Adapter> {
+        let profile = weir_profiles::load(self.base)?;
+        let micros = |delay: Delay| {
+            let long = |time: Duration| (time * factor).as_micros();
+            format!("[{}, {}]", long(delay.low), long(delay.high))
+        };
+        let mut slow = self.with("page_faults", "resolve_us", micros(profile.page_faults.resolve)).with(
+            "adapter",
+            "repeated_read_us",
+            micros(profile.repeated_read),
+        );
+        if let RequesterFaults::Discard { retransmit } = profile.page_faults.requester {
+            slow = slow.with("requester_faults", "retransmit_us", micros(retransmit));
+        }
+        if let Some(flood) = profile.flood {
+            slow = slow.with("flood", "stale_us", (flood.stale * factor).as_micros());
+        }
+        Ok(slow)
     }
 
     /// Its name in reports: "connectx4", "connectx4 with damming.on = false".
@@ -65,6 +88,26 @@ impl Adapter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slowed_adapter_has_longer_times() {
+        let folder = tempfile::tempdir().unwrap();
+        for base in ["connectx4", "connectx6"] {
+            let slow = Adapter::named(base).slowed(10).unwrap();
+            let slow = weir_profiles::load(&slow.profile(None, folder.path(), 0).unwrap()).unwrap();
+            let real = weir_profiles::load(base).unwrap();
+            let longer = |delay: Delay| Delay { low: delay.low * 10, high: delay.high * 10 };
+            assert_eq!(slow.page_faults.resolve, longer(real.page_faults.resolve));
+            assert_eq!(slow.repeated_read, longer(real.repeated_read));
+            assert_eq!(slow.flood.unwrap().stale, real.flood.unwrap().stale * 10);
+            let (RequesterFaults::Discard { retransmit: slow }, RequesterFaults::Discard { retransmit: real }) =
+                (slow.page_faults.requester, real.page_faults.requester)
+            else {
+                panic!("{base} drops responses")
+            };
+            assert_eq!(slow, longer(real));
+        }
+    }
 
     #[test]
     fn a_changed_adapter_is_a_file() {

@@ -147,6 +147,11 @@ impl Claim {
         Claim { lacks, ..self }
     }
 
+    /// In a live run: adds what keeps two processes on one machine from showing it, in place of what the model lacks.
+    pub fn lacks_live(self, live: bool, lacks: &'static str) -> Claim {
+        if live { self.lacks(lacks) } else { self }
+    }
+
     /// The same claims of further seeds: each claim has the values of all seeds, and their median.
     pub fn over_seeds(claims: Vec<Claim>, others: &[Vec<Claim>]) -> Vec<Claim> {
         let merge = |claim: Claim| {

@@ -17,6 +17,7 @@ mod flood_write;
 mod odp_read;
 mod odp_send;
 mod odp_write;
+mod pace;
 mod systems;
 mod timeout;
 mod timeout_floor;

@@ -27,6 +27,7 @@ pub use error::Error;
 pub use table::Explained;
 
 use embedded::{EMBEDDED, embedded};
+use std::fmt::Write;
 use std::path::Path;
 use weir_transport::Profile;
 
@@ -48,6 +49,19 @@ pub fn describe(name_or_path: &str) -> Result<Described, Error> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| Error::Unreadable { path: name_or_path.into(), reason: source.to_string() })?;
     read::profile(name_or_path, &text)
+}
+
+/// The text of a profile file with the same adapter, but with a seed that is `more` above its own, so that runs which
+/// should differ do: two runs with one seed draw the same times of page faults.
+pub fn reseeded(name_or_path: &str, more: u64) -> Result<String, Error> {
+    let Described { profile, about, values } = describe(name_or_path)?;
+    let seed = profile.seed.wrapping_add(more) & i64::MAX as u64;
+    let mut text = format!("about = {}\n", toml::Value::String(about));
+    for Explained { key, value, .. } in values.iter().filter(|value| value.key != "base") {
+        let value = if key == "adapter.seed" { &toml::Value::Integer(seed as i64) } else { value };
+        let _ = writeln!(text, "{key} = {value}");
+    }
+    Ok(text)
 }
 
 /// All embedded profiles.

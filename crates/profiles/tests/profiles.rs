@@ -1,7 +1,7 @@
 //! The embedded profiles, profile files of users, and the error messages for invalid files.
 
 use std::time::Duration;
-use weir_profiles::{Described, Error, all, describe, load, names};
+use weir_profiles::{Described, Error, all, describe, load, names, reseeded};
 use weir_transport::{
     Adaptive, Delay, DeviceAttributes, Flood, OdpCaps, OdpOps, Profile, RequesterFaults, ResponderFaults, Spread,
 };
@@ -16,6 +16,18 @@ fn file(text: &str) -> Result<Described, Error> {
 
 fn refused(text: &str) -> String {
     file(text).expect_err(text).to_string()
+}
+
+#[test]
+fn a_reseeded_profile_differs_by_its_seed_only() {
+    for name in names() {
+        let same = file(&reseeded(name, 41).expect(name)).expect(name);
+        let real = load(name).expect(name);
+        assert_eq!(same.profile.seed, real.seed + 41);
+        assert_eq!(Profile { seed: real.seed, name: real.name.clone(), ..same.profile }, real);
+        assert_eq!(same.about, describe(name).expect(name).about);
+    }
+    assert_eq!(file(&reseeded("ideal", u64::MAX).unwrap()).unwrap().profile.seed, 0, "it wraps");
 }
 
 #[test]

@@ -74,7 +74,8 @@ pub struct MicroArgs {
     /// Send to a QP that does not exist, to see the ACK timeout
     #[arg(long)]
     wrong_peer: bool,
-    /// Seed of all random choices; simulations with the same seed give the same results
+    /// Seed of random choices; simulations with the same seed give the same results, live runs the same times of page
+    /// faults
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
     /// Write the packets of both sides to client.pcapng and server.pcapng in this folder
@@ -118,7 +119,7 @@ pub fn run(args: &MicroArgs) -> Result<ExitCode> {
         let mut live = live()?;
         let outcome = match &args.capture {
             None => live.run(&micro, &args.profile, args.seed)?,
-            Some(folder) => live.run_captured(&micro, &args.profile, folder)?,
+            Some(folder) => live.run_captured(&micro, &args.profile, args.seed, folder)?,
         };
         (outcome, format!("live, {}", live.describe()))
     } else {

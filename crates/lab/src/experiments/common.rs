@@ -40,6 +40,13 @@ pub fn ms(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e6
 }
 
+/// T_o, from a run in which nothing answers a request and its seven retries, ms. It begins with the first packet: live,
+/// Weir asks the process at the peer's address for half a second before.
+pub fn unanswered(outcome: &Outcome) -> f64 {
+    let first = outcome.steps.first().map_or(Duration::ZERO, |step| step.time);
+    ms(outcome.time.saturating_sub(first)) / 8.0
+}
+
 /// How long a run took, ms; NaN if an operation failed or did not complete, so that it does not count as a fast run.
 pub fn took(outcome: &Outcome) -> f64 {
     let whole = outcome.status.is_none() && outcome.completions.iter().all(Option::is_some);

@@ -6,6 +6,7 @@
 use super::common::*;
 use super::flood::{SIDES, Sweep};
 use super::flood_pages::{completions, data, first, last, panels};
+use super::pace::Pace;
 use crate::adapter::Adapter;
 use crate::bench::Bench;
 use crate::claim::{Claim, Kind::Calibrated, Kind::Predicted, Kind::Shaped};
@@ -56,9 +57,13 @@ pub const EXPERIMENT: Experiment = Experiment {
 const NEW: &str = "connectx6";
 const FEW: [u32; 4] = [1, 10, 100, 200];
 
+const LIVE_OLDER: &str = "Live, ConnectX-4 loses several times as many READs to damming as in the simulation, because its replays \
+                          end late. A QP that waits for a timeout takes no part in the flood, so that ConnectX-4 is faster \
+                          than ConnectX-6. Without damming it takes as long as in the simulation (experiment flood).";
+
 fn run(bench: &Bench<'_>) -> Result<Report> {
     let numbers = [128, 256, 512];
-    let found = completions(bench, &Adapter::named(NEW), &numbers)?;
+    let found = completions(bench, Adapter::named(NEW), &numbers)?;
     let dammed = |interval: &u32| Micro { num_ops: 2, interval: us(*interval), odp: BOTH, ..Micro::default() }.on(NEW);
     let intervals = if bench.live { grid(1000, 5000) } else { grid(250, 6000) };
     let timeouts = bench.measure(bench.trials(10), &intervals, dammed, |_, outcome| outcome.timeouts > 0)?;
@@ -118,7 +123,8 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             1.0,
             reads.time(CLIENT, 200) / older.time(CLIENT, 200),
             "times",
-        ),
+        )
+        .lacks_live(bench.live, LIVE_OLDER),
         Claim::at_most(
             Shaped,
             "8192 READs, both sides, 200 QPs: time against ConnectX-4",
@@ -126,7 +132,8 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             1.0,
             reads.time(BOTH, 200) / older.time(BOTH, 200),
             "times",
-        ),
+        )
+        .lacks_live(bench.live, LIVE_OLDER),
         Claim::at_most(
             Calibrated,
             "8192 READs, server side, 200 QPs: time against ConnectX-4",
@@ -150,5 +157,6 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     all_panels.extend(writes.panels("WRITEs"));
     let more = vec![("reads", reads.data()), ("writes", writes.data())];
     let not_live = "Live runs have an eighth of the WRITEs, because the packets of all of them take minutes.";
-    Ok(Report { claims, panels: all_panels, data: data(&numbers, &found), more, not_live, ..Report::default() })
+    let inputs = Pace::of(bench).inputs();
+    Ok(Report { claims, inputs, panels: all_panels, data: data(&numbers, &found), more, not_live, ..Report::default() })
 }

@@ -78,7 +78,8 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             (0.45, 0.55),
             narrower(1, 0),
             "",
-        ),
+        )
+        .lacks_live(bench.live, "Live, the intervals are 500 µs apart, and so are the ends of a range."),
         Claim::between(
             Predicted,
             "range of four READs, as a share of three's",
@@ -113,7 +114,8 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             0.0,
             share(&traces, |o| o.timeouts > 0),
             "",
-        ),
+        )
+        .lacks_live(bench.live, "Live, one of ten runs can have a timeout, when this machine wakes late."),
         Claim::at_most(
             Shaped,
             "second and third READ retransmitted, after the NAK",

@@ -1,6 +1,7 @@
 //! The times at which many READs of the same page complete (T fig. 5.9, P fig. 11).
 
 use super::common::*;
+use super::pace::Pace;
 use crate::adapter::Adapter;
 use crate::bench::Bench;
 use crate::claim::{Claim, Kind::Calibrated, Kind::Shaped};
@@ -54,8 +55,8 @@ pub const LATE: f64 = 2.0;
 
 fn run(bench: &Bench<'_>) -> Result<Report> {
     let numbers = [128, 512];
-    let adapter = Adapter::named("connectx4");
-    let found = completions(bench, &adapter, &numbers)?;
+    let pace = Pace::of(bench);
+    let found = completions(bench, Adapter::named("connectx4"), &numbers)?;
     let (one, four) = (&found[0], &found[1]);
     // The figure is one run in which some READs are late.
     let seen: Vec<&Vec<f64>> = one.iter().filter(|trial| last(trial) > LATE).collect();
@@ -124,12 +125,13 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     let mut panels = panels(&numbers, &found);
     if bench.profile.is_none() {
         let alone = Adapter::named("connectx4").undammed();
-        let flooded = completions(bench, &alone, &[512])?;
+        let flooded = completions(bench, alone.clone(), &[512])?;
+        let alone = pace.adapter(alone)?;
         let requests = bench.measure(
             bench.trials(10),
             &[()],
             |()| many(128).on_changed(alone.clone()),
-            |(), o| (last(&times(o)) > LATE, o.packets.requests as f64),
+            |(), o| (last(&times(pace, o)) > LATE, o.packets.requests as f64),
         )?;
         let stuck: Vec<f64> =
             requests[0].iter().filter(|(late, _)| *late).map(|(_, requests)| *requests / 128.0).collect();
@@ -173,7 +175,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         middle(four, |t| last(t)) / most(one.iter().map(|t| last(t))),
         "times",
     ));
-    Ok(Report { claims, panels, data: data(&numbers, &found), ..Report::default() })
+    Ok(Report { claims, inputs: pace.inputs(), panels, data: data(&numbers, &found), ..Report::default() })
 }
 
 /// READs of 32 bytes over 128 QPs, with client-side ODP.
@@ -182,14 +184,16 @@ pub fn many(num_ops: u32) -> Micro {
 }
 
 /// The completion time of each READ, ms; infinite if it did not complete.
-pub fn times(outcome: &Outcome) -> Vec<f64> {
-    outcome.completions.iter().map(|time| time.map_or(f64::INFINITY, ms)).collect()
+pub fn times(pace: Pace, outcome: &Outcome) -> Vec<f64> {
+    outcome.completions.iter().map(|time| time.map_or(f64::INFINITY, |time| pace.ms(time))).collect()
 }
 
-/// For each number of READs and each trial: the completion time of each READ, ms.
-pub fn completions(bench: &Bench<'_>, adapter: &Adapter, numbers: &[u32]) -> Result<Vec<Vec<Vec<f64>>>> {
+/// For each number of READs and each trial: the completion time of each READ, ms; live, of a slowed adapter.
+pub fn completions(bench: &Bench<'_>, adapter: Adapter, numbers: &[u32]) -> Result<Vec<Vec<Vec<f64>>>> {
+    let pace = Pace::of(bench);
+    let adapter = pace.adapter(adapter)?;
     let setting = |num_ops: &u32| many(*num_ops).on_changed(adapter.clone());
-    bench.measure(bench.trials(10), numbers, setting, |_, outcome| times(outcome))
+    bench.measure(bench.trials(10), numbers, setting, |_, outcome| times(pace, outcome))
 }
 
 /// The earliest completion of a trial, ms.

@@ -5,8 +5,9 @@
 
 use super::common::*;
 use super::flood_pages::{last, many, times};
+use super::pace::Pace;
 use crate::adapter::Adapter;
-use crate::bench::Bench;
+use crate::bench::{Bench, Setting};
 use crate::claim::{Claim, Kind::Calibrated, Kind::Shaped};
 use crate::data::Data;
 use crate::experiment::{Experiment, Input, PaperFigure, Report};
@@ -94,13 +95,18 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     let all: Vec<usize> = (0..SYSTEMS.len()).collect();
     let with_odp: Vec<usize> = all.iter().copied().filter(|at| SYSTEMS[*at].profile != "private-a").collect();
     let trials = bench.trials(if bench.live { 1 } else { 10 });
-    let unanswered = |at: &usize| Micro { wrong_peer: true, ..Micro::default() }.on(SYSTEMS[*at].profile);
-    let floors = bench.measure(trials, &all, unanswered, |_, o| ms(o.time) / 8.0)?;
+    let alone = |at: &usize| Micro { wrong_peer: true, ..Micro::default() }.on(SYSTEMS[*at].profile);
+    let floors = bench.measure(trials, &all, alone, |_, o| unanswered(o))?;
     let two =
         |at: &usize| Micro { num_ops: 2, interval: us(1000), odp: BOTH, ..Micro::default() }.on(SYSTEMS[*at].profile);
     let timeouts = bench.measure(trials, &with_odp, two, |_, o| f64::from(u8::from(o.timeouts > 0)))?;
-    let flood = |at: &usize| many(512).on_changed(Adapter::named(SYSTEMS[*at].profile).undammed());
-    let floods = bench.measure(trials, &with_odp, flood, |_, o| last(&times(o)))?;
+    let pace = Pace::of(bench);
+    let flooded = |at: &usize| {
+        let adapter = pace.adapter(Adapter::named(SYSTEMS[*at].profile).undammed())?;
+        Ok(many(512).on_changed(adapter))
+    };
+    let flooded: Vec<Setting> = with_odp.iter().map(flooded).collect::<Result<_>>()?;
+    let floods = bench.measure(trials, &flooded, Setting::clone, |_, o| last(&times(pace, o)))?;
     let of = |found: &[Vec<f64>], at: usize| {
         let found = with_odp.iter().position(|each| *each == at).map(|index| &found[index]);
         found.map_or(f64::NAN, |trials| middle(trials, |value| *value))
@@ -140,5 +146,6 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         x: Axis::linear("share of trials with a timeout").showing(0.0, 1.0),
         bars: with_odp.iter().map(|at| (SYSTEMS[*at].profile.to_owned(), of(&timeouts, *at))).collect(),
     };
-    Ok(Report { claims, inputs: SAID.to_vec(), bars: vec![bars], data, ..Report::default() })
+    let inputs = [SAID.to_vec(), pace.inputs()].concat();
+    Ok(Report { claims, inputs, bars: vec![bars], data, ..Report::default() })
 }

@@ -46,11 +46,11 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     // Live, a point takes eight timeouts, between a second and minutes.
     let exponents: Vec<u8> = if bench.live { vec![1, 12, 16] } else { (1..=20).collect() };
     let keys: Vec<(usize, u8)> = (0..ADAPTERS.len()).flat_map(|at| exponents.iter().map(move |n| (at, *n))).collect();
-    let unanswered = |&(at, n): &(usize, u8)| {
+    let setting = |&(at, n): &(usize, u8)| {
         Micro { wrong_peer: true, ack_timeout: n, retry_cnt: 7, ..Micro::default() }.on(ADAPTERS[at])
     };
-    let found = bench
-        .measure(bench.trials(10), &keys, unanswered, |_, outcome| (ms(outcome.time) / 8.0, outcome.status.clone()))?;
+    let found =
+        bench.measure(bench.trials(10), &keys, setting, |_, outcome| (unanswered(outcome), outcome.status.clone()))?;
     let mut data = Data::new(["adapter", "C_ACK", "trial", "T_o ms", "status"]);
     let mut claims = vec![];
     let mut series = vec![];

@@ -2,6 +2,7 @@
 
 use super::common::*;
 use super::flood_pages::{LATE, last, many, times};
+use super::pace::Pace;
 use crate::adapter::Adapter;
 use crate::bench::Bench;
 use crate::claim::{Claim, Kind::Predicted};
@@ -11,6 +12,7 @@ use crate::figure::{Axis, Panel, Series};
 use crate::micro::{Micro, Workaround};
 use crate::statistics::mean;
 use anyhow::Result;
+use std::time::Duration;
 
 pub const EXPERIMENT: Experiment = Experiment {
     id: "workarounds",
@@ -36,10 +38,11 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const DUMMY: Option<Workaround> = Some(Workaround::Dummy { every: std::time::Duration::from_millis(5) });
-const AGAIN: Option<Workaround> = Some(Workaround::Again { after: std::time::Duration::from_millis(5) });
+const DUMMY: Option<Workaround> = Some(Workaround::Dummy { every: Duration::from_millis(5) });
+/// READs of four pages are issued again after this time.
+const AGAIN: Option<Duration> = Some(Duration::from_millis(5));
 /// For READs of one page, which is present after a millisecond.
-const SOON: Option<Workaround> = Some(Workaround::Again { after: std::time::Duration::from_millis(2) });
+const SOON: Option<Duration> = Some(Duration::from_millis(2));
 
 fn run(bench: &Bench<'_>) -> Result<Report> {
     let intervals = if bench.live { grid(500, 7000) } else { grid(100, 7000) };
@@ -62,13 +65,15 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         slow[*way].push((f64::from(*interval), average));
     }
     // Without damming, which a READ that is issued again would cure too. With --profile, that adapter stays as it is.
-    let alone = Adapter::named("connectx4").undammed();
-    let flooded = |&(num_ops, workaround): &(u32, Option<Workaround>)| {
-        let many = Micro { workaround, ..many(num_ops) };
+    let pace = Pace::of(bench);
+    let alone = pace.adapter(Adapter::named("connectx4").undammed())?;
+    let flooded = |&(num_ops, after): &(u32, Option<Duration>)| {
+        let again = |after: Duration| Workaround::Again { after: pace.stretched(after) };
+        let many = Micro { workaround: after.map(again), ..many(num_ops) };
         if bench.profile.is_some() { many.into() } else { many.on_changed(alone.clone()) }
     };
     let ways_out = [(512, None), (512, AGAIN), (128, None), (128, SOON)];
-    let mut floods = bench.measure(bench.trials(10), &ways_out, flooded, |_, o| times(o))?;
+    let mut floods = bench.measure(bench.trials(10), &ways_out, flooded, |_, o| times(pace, o))?;
     let one_page = floods.split_off(2);
     let late: Vec<f64> = one_page[0].iter().map(|t| last(t)).filter(|time| *time > LATE).collect();
     for (name, trials) in ["flood", "flood, issued again after 5 ms"].iter().zip(&floods) {
@@ -140,5 +145,5 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             counts.collect(),
         ),
     ];
-    Ok(Report { claims, panels, data, ..Report::default() })
+    Ok(Report { claims, inputs: pace.inputs(), panels, data, ..Report::default() })
 }

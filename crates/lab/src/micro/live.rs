@@ -1,8 +1,8 @@
 //! The micro-benchmark live: `weir-micro` as two processes under `weir run`, in two network namespaces when root and on
 //! loopback otherwise, with a capture of each side.
 //!
-//! Time is real time. A run ends within its limit, and ends only processes that it has started. The adapters' random
-//! choices depend on the QP numbers, which are random, so the seed has no effect.
+//! Time is real time. A run ends within its limit, and ends only processes that it has started. The seed decides how
+//! long each page fault takes. An adapter's other random choices depend on its QP numbers too, which are random.
 
 use super::ladder::{self, CaptureContext};
 use super::{Micro, Operation, Outcome, Paging, PagingCosts, Runner, Sides, Wakeup, Workaround, paging, time};
@@ -72,8 +72,12 @@ impl Live {
     }
 
     /// Runs the micro-benchmark and leaves its captures, client.pcapng and server.pcapng, in a folder.
-    pub fn run_captured(&mut self, micro: &Micro, profile: &str, folder: &Path) -> Result<Outcome> {
+    pub fn run_captured(&mut self, micro: &Micro, profile: &str, seed: u64, folder: &Path) -> Result<Outcome> {
         micro.check()?;
+        // Not in the folder, which is the caller's.
+        let seeded = tempfile::Builder::new().prefix("profile-").suffix(".toml").tempfile()?;
+        std::fs::write(&seeded, weir_profiles::reseeded(profile, seed)?)?;
+        let profile = seeded.path().to_str().context("the temporary folder's name is not UTF-8")?;
         let [server, client] = ["server.pcapng", "client.pcapng"].map(|name| folder.join(name));
         let (printed, paging) = self.pair(micro, profile, [&server, &client])?;
         ensure!(printed.wrong == 0, "{} received bytes differ from the sent bytes", printed.wrong);
@@ -167,8 +171,8 @@ impl Live {
 }
 
 impl Runner for Live {
-    fn run(&mut self, micro: &Micro, profile: &str, _seed: u64) -> Result<Outcome> {
-        self.run_captured(micro, profile, tempfile::tempdir()?.path())
+    fn run(&mut self, micro: &Micro, profile: &str, seed: u64) -> Result<Outcome> {
+        self.run_captured(micro, profile, seed, tempfile::tempdir()?.path())
     }
 }
 

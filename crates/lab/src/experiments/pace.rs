@@ -1,0 +1,53 @@
+//! Slow motion, for experiments about which of two short times is longer.
+//!
+//! A process needs 1 to 2 ms to send 128 READs, and wakes late. Meanwhile a page fault of 0.5 ms is over, and no
+//! response meets it a second time. Live, the times of the adapter are therefore ten times as long as in its profile, and
+//! the report divides what it measured by ten.
+
+use super::common::ms;
+use crate::adapter::Adapter;
+use crate::bench::Bench;
+use crate::experiment::Input;
+use anyhow::Result;
+use std::time::Duration;
+
+/// How much longer the adapter's times are in live runs.
+const SLOW: u32 = 10;
+
+/// How much longer the times of an adapter are than in its profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace(u32);
+
+impl Pace {
+    /// The pace of a run. An adapter of `--profile` stays as it is.
+    pub fn of(bench: &Bench<'_>) -> Pace {
+        Pace(if bench.live && bench.profile.is_none() { SLOW } else { 1 })
+    }
+
+    /// The adapter at this pace.
+    pub fn adapter(self, adapter: Adapter) -> Result<Adapter> {
+        if self.0 == 1 { Ok(adapter) } else { adapter.slowed(self.0) }
+    }
+
+    /// A time of the application at this pace.
+    pub fn stretched(self, time: Duration) -> Duration {
+        time * self.0
+    }
+
+    /// A measured time as the adapter of the profile would take it, in ms.
+    pub fn ms(self, measured: Duration) -> f64 {
+        ms(measured) / f64::from(self.0)
+    }
+
+    /// The input that says so, if the adapter is slowed.
+    pub fn inputs(self) -> Vec<Input> {
+        let input = Input {
+            name: "slow motion",
+            paper: "a page fault takes 250 to 1000 µs",
+            profile: "live, page faults, stale events, replays and the READs' repetitions take ten times as long as in the \
+                      profile, and the times of these READs are divided by ten: a process needs 1 to 2 ms to send 128 READs",
+            source: "T fig. 5.7",
+        };
+        if self.0 == 1 { vec![] } else { vec![input] }
+    }
+}
