@@ -342,6 +342,8 @@ mod tests {
         assert!(value.get("lacks").is_none());
         let failing = Claim { weir: 9.0, ..claim };
         assert_eq!(serde_json::to_value(failing.shown()).unwrap()["lacks"], "it lacks");
+        let live = |live| failing.clone().lacks_live(live, "two processes");
+        assert_eq!([false, true].map(live).map(|claim| claim.lacks), ["it lacks", "two processes"]);
         let words = Claim::at_least(Predicted, "n", "hundreds", 100.0, 5.0, "times");
         let value = serde_json::to_value(words.shown()).unwrap();
         assert_eq!((&value["paper"], &value["high"]), (&"hundreds".into(), &serde_json::Value::Null));

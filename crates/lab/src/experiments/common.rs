@@ -159,6 +159,20 @@ mod tests {
     use crate::micro::Step;
 
     #[test]
+    fn a_timeout_counts_from_the_first_packet() {
+        let request = |micros| Step {
+            time: us(micros),
+            from_client: true,
+            what: "RDMA Read Request".into(),
+            operation: Some(0),
+            lost: false,
+        };
+        let steps = vec![request(450_000), request(480_000)];
+        assert_eq!(unanswered(&Outcome { steps, time: us(690_000), ..Outcome::default() }), 30.0);
+        assert_eq!(unanswered(&Outcome { time: us(240_000), ..Outcome::default() }), 30.0, "none was seen");
+    }
+
+    #[test]
     fn packets_are_found_by_operation_and_number() {
         let step = |micros, from_client, what: &str, operation| Step {
             time: us(micros),

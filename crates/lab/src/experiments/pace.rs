@@ -51,3 +51,26 @@ impl Pace {
         if self.0 == 1 { vec![] } else { vec![input] }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::micro::Runner;
+
+    #[test]
+    fn live_runs_of_an_embedded_profile_are_slow() {
+        let runner = || -> Result<Box<dyn Runner>> { unreachable!("nothing runs") };
+        let real = Bench::small(&runner);
+        let slow = Bench { live: true, ..Bench::small(&runner) };
+        let own = Bench { profile: Some("ideal"), live: true, ..Bench::small(&runner) };
+        assert_eq!([&real, &slow, &own].map(Pace::of), [Pace(1), Pace(SLOW), Pace(1)]);
+        let (real, slow) = (Pace::of(&real), Pace::of(&slow));
+        let measured = Duration::from_millis(60);
+        assert_eq!((real.ms(measured), slow.ms(measured)), (60.0, 6.0));
+        assert_eq!(slow.stretched(Duration::from_millis(5)), Duration::from_millis(50));
+        let adapter = || Adapter::named("connectx4");
+        assert_eq!(real.adapter(adapter()).unwrap(), adapter());
+        assert_eq!(slow.adapter(adapter()).unwrap(), adapter().slowed(SLOW).unwrap());
+        assert_eq!((real.inputs().len(), slow.inputs().len()), (0, 1), "the report says so");
+    }
+}
