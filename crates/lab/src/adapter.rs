@@ -26,6 +26,7 @@ impl Adapter {
 
     /// With another value of a key.
     pub fn with(mut self, section: &'static str, key: &'static str, value: impl ToString) -> Adapter {
+        self.changes.retain(|(s, k, _)| (*s, *k) != (section, key));
         self.changes.push((section, key, value.to_string()));
         self
     }
@@ -35,11 +36,11 @@ impl Adapter {
         self.with("damming", "on", false)
     }
 
-    /// With times of page faults, stale events, dropped responses and replays that are `factor` times as long.
+    /// With times of page faults, stale events, dropped responses and replays that are `factor` times those of the base.
     pub fn slowed(self, factor: u32) -> Result<Adapter> {
         let profile = weir_profiles::load(self.base)?;
         let micros = |delay: Delay| {
-            let long = |time: Duration| (time * factor).as_micros();
+            let long = |time: Duration| (time * factor).as_nanos() as f64 / 1e3;
             format!("[{}, {}]", long(delay.low), long(delay.high))
         };
         let mut slow = self.with("page_faults", "resolve_us", micros(profile.page_faults.resolve)).with(
@@ -51,7 +52,7 @@ impl Adapter {
             slow = slow.with("requester_faults", "retransmit_us", micros(retransmit));
         }
         if let Some(flood) = profile.flood {
-            slow = slow.with("flood", "stale_us", (flood.stale * factor).as_micros());
+            slow = slow.with("flood", "stale_us", (flood.stale * factor).as_nanos() as f64 / 1e3);
         }
         Ok(slow)
     }

@@ -57,7 +57,7 @@ pub fn reseeded(name_or_path: &str, more: u64) -> Result<String, Error> {
     let Described { profile, about, values } = describe(name_or_path)?;
     let seed = profile.seed.wrapping_add(more) & i64::MAX as u64;
     let mut text = format!("about = {}\n", toml::Value::String(about));
-    for Explained { key, value, .. } in values.iter().filter(|value| value.key != "base") {
+    for Explained { key, value, .. } in &values {
         let value = if key == "adapter.seed" { &toml::Value::Integer(seed as i64) } else { value };
         let _ = writeln!(text, "{key} = {value}");
     }

@@ -27,6 +27,11 @@ fn a_reseeded_profile_differs_by_its_seed_only() {
         assert_eq!(Profile { seed: real.seed, name: real.name.clone(), ..same.profile }, real);
         assert_eq!(same.about, describe(name).expect(name).about);
     }
+    let folder = tempfile::tempdir().unwrap();
+    let mine = folder.path().join("mine.toml");
+    std::fs::write(&mine, "base = \"connectx6\"\n[page_faults]\nresolve_us = [1.5, 2]").unwrap();
+    let same = file(&reseeded(mine.to_str().unwrap(), 1).unwrap()).unwrap().profile;
+    assert_eq!(same.page_faults, load(mine.to_str().unwrap()).unwrap().page_faults);
     assert_eq!(file(&reseeded("ideal", u64::MAX).unwrap()).unwrap().profile.seed, 0, "it wraps");
 }
 

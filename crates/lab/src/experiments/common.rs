@@ -40,7 +40,7 @@ pub fn ms(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e6
 }
 
-/// T_o, from a run in which nothing answers a request and its seven retries, ms. It begins with the first packet: live,
+/// T_o, from a run in which a request and its seven retries have no response, ms. It begins with the first packet: live,
 /// Weir asks the process at the peer's address for half a second before.
 pub fn unanswered(outcome: &Outcome) -> f64 {
     let first = outcome.steps.first().map_or(Duration::ZERO, |step| step.time);

@@ -79,7 +79,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             narrower(1, 0),
             "",
         )
-        .lacks_live(bench.live, "Live, the intervals are 500 µs apart, and so are the ends of a range."),
+        .lacks_live(bench.live, "Live, the intervals are 500 µs apart: the ends of a range are known to 500 µs."),
         Claim::between(
             Predicted,
             "range of four READs, as a share of three's",

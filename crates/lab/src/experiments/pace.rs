@@ -44,8 +44,9 @@ impl Pace {
         let input = Input {
             name: "slow motion",
             paper: "a page fault takes 250 to 1000 µs",
-            profile: "live, page faults, stale events, replays and the READs' repetitions take ten times as long as in the \
-                      profile, and the times of these READs are divided by ten: a process needs 1 to 2 ms to send 128 READs",
+            profile: "a method, not an observation. Live, in the runs of 128 to 512 READs with client-side ODP, the page \
+                      faults, stale events, replays and repetitions take ten times as long as in the profile, and the \
+                      times of these READs are divided by ten: a process needs 1 to 2 ms to send 128 READs",
             source: "T fig. 5.7",
         };
         if self.0 == 1 { vec![] } else { vec![input] }

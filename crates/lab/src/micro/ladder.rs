@@ -125,6 +125,8 @@ struct Qp {
 
 struct Sent {
     psns: u32,
+    /// It asks for data: only its own response answers it.
+    reads: bool,
     operation: Option<u32>,
     at: u64,
     /// Time of the last response to it.
@@ -173,7 +175,7 @@ impl Reading<'_> {
         qp.operation = operation;
         qp.next = psn + psns;
         qp.previous = Some((psn, at, false));
-        qp.sent.insert(psn, Sent { psns, operation, at, answered: 0, step: self.traffic.steps.len() });
+        qp.sent.insert(psn, Sent { psns, reads, operation, at, answered: 0, step: self.traffic.steps.len() });
         operation
     }
 
@@ -212,7 +214,13 @@ impl Reading<'_> {
             }
             _ => {}
         }
-        let sent = qp.covering(headers.bth.psn.get())?;
+        let psn = headers.bth.psn.get();
+        if headers.bth.opcode.operation() == Some(Wire::Acknowledge)
+            && let Some(Syndrome::Ack(_)) = syndrome(headers)
+        {
+            qp.acknowledged(psn, at);
+        }
+        let sent = qp.covering(psn)?;
         sent.answered = at;
         sent.operation
     }
@@ -248,6 +256,12 @@ impl Qp {
         let (first, sent) = self.sent.range_mut((Bound::Unbounded, Bound::Included(psn))).next_back()?;
         (psn - first < sent.psns).then_some(sent)
     }
+
+    /// An ACK of this PSN covers all earlier requests (IBTA 9.7.5.1.2). Those before an acknowledged one are known.
+    fn acknowledged(&mut self, psn: u32, at: u64) {
+        let open = self.sent.range_mut(..=psn).rev().map(|(_, sent)| sent);
+        open.take_while(|sent| sent.answered <= sent.at).filter(|sent| !sent.reads).for_each(|sent| sent.answered = at);
+    }
 }
 
 #[cfg(test)]
@@ -276,6 +290,21 @@ mod tests {
 
     /// Two READs, 1 ms apart, ODP memory at the server, profile connectx4: captured with `weir-micro` under
     /// `weir run --profile connectx4 --icrc always --capture`.
+    #[test]
+    fn one_ack_answers_all_sends_before_it() {
+        let micro = Micro { operation: Operation::Send, num_ops: 3, ..Micro::default() };
+        let ack = |at, psn| frame(at, CLIENT, Wire::Acknowledge, psn, |headers| headers.put(Aeth::new(0, 0)), 0);
+        let burst = |at| (0..3).map(move |psn| send(at + u64::from(psn), psn, Wire::SendOnly, 100));
+        // A requester that dropped the ACK repeats all: nothing was lost, and no timeout passed.
+        let mut frames: Vec<_> = burst(0).chain([ack(5, 2)]).chain(burst(600_000)).chain([ack(600_005, 2)]).collect();
+        let traffic = of(&frames, &context(&micro));
+        assert_eq!((traffic.timeouts, traffic.packets.lost, traffic.packets.repeated), (0, 0, 3));
+        // The ACK of the first says nothing about the others.
+        frames[3] = ack(5, 0);
+        let traffic = of(&frames, &context(&micro));
+        assert_eq!(traffic.packets.lost, 2);
+    }
+
     #[test]
     fn a_live_capture_of_packet_damming() {
         let micro = Micro { num_ops: 2, interval: Duration::from_millis(1), ..Micro::default() };

@@ -74,12 +74,15 @@ impl Live {
     /// Runs the micro-benchmark and leaves its captures, client.pcapng and server.pcapng, in a folder.
     pub fn run_captured(&mut self, micro: &Micro, profile: &str, seed: u64, folder: &Path) -> Result<Outcome> {
         micro.check()?;
-        // Not in the folder, which is the caller's.
-        let seeded = tempfile::Builder::new().prefix("profile-").suffix(".toml").tempfile()?;
-        std::fs::write(&seeded, weir_profiles::reseeded(profile, seed)?)?;
-        let profile = seeded.path().to_str().context("the temporary folder's name is not UTF-8")?;
+        // Not in the folder, which is the caller's. Page faults of the two sides take different times.
+        let seeded = tempfile::tempdir()?;
+        let profiles = [seed, seed ^ 1 << 40].map(|seed| (seeded.path().join(format!("{seed}.toml")), seed));
+        for (path, seed) in &profiles {
+            std::fs::write(path, weir_profiles::reseeded(profile, *seed)?)?;
+        }
+        let profiles = profiles.each_ref().map(|(path, _)| path.as_path());
         let [server, client] = ["server.pcapng", "client.pcapng"].map(|name| folder.join(name));
-        let (printed, paging) = self.pair(micro, profile, [&server, &client])?;
+        let (printed, paging) = self.pair(micro, profiles, [&server, &client])?;
         ensure!(printed.wrong == 0, "{} received bytes differ from the sent bytes", printed.wrong);
         let context = CaptureContext {
             micro,
@@ -108,7 +111,12 @@ impl Live {
 
     /// Runs both sides to their end, with captures in a folder. If the run invalidates, reads the counters of paging
     /// before.
-    fn pair(&self, micro: &Micro, profile: &str, captures: [&Path; 2]) -> Result<(Printed, Option<PagingCosts>)> {
+    fn pair(
+        &self,
+        micro: &Micro,
+        profiles: [&Path; 2],
+        captures: [&Path; 2],
+    ) -> Result<(Printed, Option<PagingCosts>)> {
         let port = self.stage.free_port(Side::A)?;
         let seconds = self.limit.as_secs().max(1).to_string();
         let command = |side: Side| {
@@ -120,7 +128,8 @@ impl Live {
                 }
             }
             command.env("WEIR_LIB_DIR", &self.library);
-            command.args(["run", "--profile", profile, "--capture"]).arg(captures[side as usize]).arg("--");
+            command.args(["run", "--profile"]).arg(profiles[side as usize]);
+            command.arg("--capture").arg(captures[side as usize]).arg("--");
             command.arg(self.program()).args(["--device", &self.stage.device(), "--port", &port.to_string()]);
             command.args(["--timeout", &seconds]);
             if micro.invalidate > 0 {

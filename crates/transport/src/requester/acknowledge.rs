@@ -64,7 +64,7 @@ impl Requester {
         self.timeouts = 0;
         self.gone_back_to = None;
         self.rnr_deadline = None;
-        self.took_response();
+        self.faulted.in_row = 0;
         let outstanding = self.next.seq != self.una.seq;
         self.ack_deadline = if outstanding { self.timeout_from(now, config) } else { None };
         self.unanswered_since = outstanding.then_some(now);

@@ -135,9 +135,10 @@ struct Credits {
 /// Missing pages, where the profile has packet flood.
 #[derive(Clone, Copy, Debug, Default)]
 struct Faulted {
-    /// Faults since the last response that was taken.
+    /// Faults since something was acknowledged, if only by a NAK.
     in_row: u8,
-    /// All responses are dropped until `page_resolved`.
+    /// Until `page_resolved` ACKs and data of responses are dropped. What a NAK, or the response to a later READ,
+    /// acknowledges is complete nevertheless.
     deaf: bool,
     /// A page was missing, and the host has not taken the event.
     event: bool,

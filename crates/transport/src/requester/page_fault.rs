@@ -3,7 +3,8 @@
 //!
 //! Outgoing data waits for its pages. For destination buffers the profile decides. Either the requester prepares the
 //! buffer before the request leaves, and a response that still meets a page fault is held by the caller; or there is
-//! no preparation, the response is dropped, and the request is retransmitted at intervals.
+//! no preparation, the response is dropped, and the request is retransmitted at intervals. With packet flood a requester
+//! that met two faults in a row is deaf: it drops responses and ACKs until its event is served.
 
 use super::{Failure, Hold, Requester, RequesterState};
 use crate::completion::vendor;
@@ -34,12 +35,6 @@ impl Requester {
     /// A page was missing since the last call; true: the requester waits for `page_resolved`.
     pub fn take_fault_event(&mut self) -> Option<bool> {
         std::mem::take(&mut self.faulted.event).then(|| self.faulted.deaf || self.waits_for_page())
-    }
-
-    /// A response was taken.
-    #[inline]
-    pub fn took_response(&mut self) {
-        self.faulted.in_row = 0;
     }
 
     /// Whether a packet to send, or a response that the caller holds, waits for a page.
@@ -99,7 +94,7 @@ impl Requester {
             return;
         }
         self.faulted.event = true;
-        if let RequesterFaults::Discard { .. } = config.profile.page_faults.requester {
+        if let (RequesterFaults::Discard { .. }, true) = (config.profile.page_faults.requester, config.is_reliable()) {
             self.faulted.in_row = self.faulted.in_row.saturating_add(1);
             self.faulted.deaf |= self.faulted.in_row >= 2;
         }
