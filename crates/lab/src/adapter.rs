@@ -37,8 +37,8 @@ impl Adapter {
     }
 
     /// With times of page faults, stale events, dropped responses and replays that are `factor` times those of the base.
-    pub fn slowed(self, factor: u32) -> Result<Adapter> {
-        let profile = weir_profiles::load(self.base)?;
+    pub fn slowed(self, factor: u32) -> Adapter {
+        let profile = weir_profiles::load(self.base).expect("the base is an embedded profile");
         let micros = |delay: Delay| {
             let long = |time: Duration| (time * factor).as_nanos() as f64 / 1e3;
             format!("[{}, {}]", long(delay.low), long(delay.high))
@@ -54,7 +54,7 @@ impl Adapter {
         if let Some(flood) = profile.flood {
             slow = slow.with("flood", "stale_us", (flood.stale * factor).as_nanos() as f64 / 1e3);
         }
-        Ok(slow)
+        slow
     }
 
     /// Its name in reports: "connectx4", "connectx4 with damming.on = false".
@@ -94,7 +94,7 @@ mod tests {
     fn a_slowed_adapter_has_longer_times() {
         let folder = tempfile::tempdir().unwrap();
         for base in ["connectx4", "connectx6"] {
-            let slow = Adapter::named(base).slowed(10).unwrap();
+            let slow = Adapter::named(base).slowed(10);
             let slow = weir_profiles::load(&slow.profile(None, folder.path(), 0).unwrap()).unwrap();
             let real = weir_profiles::load(base).unwrap();
             let longer = |delay: Delay| Delay { low: delay.low * 10, high: delay.high * 10 };

@@ -126,7 +126,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     if bench.profile.is_none() {
         let alone = Adapter::named("connectx4").undammed();
         let flooded = completions(bench, alone.clone(), &[512])?;
-        let alone = pace.adapter(alone)?;
+        let alone = pace.adapter(alone);
         let requests = bench.measure(
             bench.trials(10),
             &[()],
@@ -191,7 +191,7 @@ pub fn times(pace: Pace, outcome: &Outcome) -> Vec<f64> {
 /// For each number of READs and each trial: the completion time of each READ, ms; live, of a slowed adapter.
 pub fn completions(bench: &Bench<'_>, adapter: Adapter, numbers: &[u32]) -> Result<Vec<Vec<Vec<f64>>>> {
     let pace = Pace::of(bench);
-    let adapter = pace.adapter(adapter)?;
+    let adapter = pace.adapter(adapter);
     let setting = |num_ops: &u32| many(*num_ops).on_changed(adapter.clone());
     bench.measure(bench.trials(10), numbers, setting, |_, outcome| times(pace, outcome))
 }

@@ -8,7 +8,6 @@ use super::common::ms;
 use crate::adapter::Adapter;
 use crate::bench::Bench;
 use crate::experiment::Input;
-use anyhow::Result;
 use std::time::Duration;
 
 /// How much longer the adapter's times are in live runs.
@@ -25,8 +24,8 @@ impl Pace {
     }
 
     /// The adapter at this pace.
-    pub fn adapter(self, adapter: Adapter) -> Result<Adapter> {
-        if self.0 == 1 { Ok(adapter) } else { adapter.slowed(self.0) }
+    pub fn adapter(self, adapter: Adapter) -> Adapter {
+        if self.0 == 1 { adapter } else { adapter.slowed(self.0) }
     }
 
     /// A time of the application at this pace.
@@ -57,6 +56,7 @@ impl Pace {
 mod tests {
     use super::*;
     use crate::micro::Runner;
+    use anyhow::Result;
 
     #[test]
     fn live_runs_of_an_embedded_profile_are_slow() {
@@ -70,8 +70,8 @@ mod tests {
         assert_eq!((real.ms(measured), slow.ms(measured)), (60.0, 6.0));
         assert_eq!(slow.stretched(Duration::from_millis(5)), Duration::from_millis(50));
         let adapter = || Adapter::named("connectx4");
-        assert_eq!(real.adapter(adapter()).unwrap(), adapter());
-        assert_eq!(slow.adapter(adapter()).unwrap(), adapter().slowed(SLOW).unwrap());
+        assert_eq!(real.adapter(adapter()), adapter());
+        assert_eq!(slow.adapter(adapter()), adapter().slowed(SLOW));
         assert_eq!((real.inputs().len(), slow.inputs().len()), (0, 1), "the report says so");
     }
 }

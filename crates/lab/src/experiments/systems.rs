@@ -7,7 +7,7 @@ use super::common::*;
 use super::flood_pages::{last, many, times};
 use super::pace::Pace;
 use crate::adapter::Adapter;
-use crate::bench::{Bench, Setting};
+use crate::bench::Bench;
 use crate::claim::{Claim, Kind::Calibrated, Kind::Shaped};
 use crate::data::Data;
 use crate::experiment::{Experiment, Input, PaperFigure, Report};
@@ -101,12 +101,8 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         |at: &usize| Micro { num_ops: 2, interval: us(1000), odp: BOTH, ..Micro::default() }.on(SYSTEMS[*at].profile);
     let timeouts = bench.measure(trials, &with_odp, two, |_, o| f64::from(u8::from(o.timeouts > 0)))?;
     let pace = Pace::of(bench);
-    let flooded = |at: &usize| {
-        let adapter = pace.adapter(Adapter::named(SYSTEMS[*at].profile).undammed())?;
-        Ok(many(512).on_changed(adapter))
-    };
-    let flooded: Vec<Setting> = with_odp.iter().map(flooded).collect::<Result<_>>()?;
-    let floods = bench.measure(trials, &flooded, Setting::clone, |_, o| last(&times(pace, o)))?;
+    let flood = |at: &usize| many(512).on_changed(pace.adapter(Adapter::named(SYSTEMS[*at].profile).undammed()));
+    let floods = bench.measure(trials, &with_odp, flood, |_, o| last(&times(pace, o)))?;
     let of = |found: &[Vec<f64>], at: usize| {
         let found = with_odp.iter().position(|each| *each == at).map(|index| &found[index]);
         found.map_or(f64::NAN, |trials| middle(trials, |value| *value))

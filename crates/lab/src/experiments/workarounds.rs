@@ -66,7 +66,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     }
     // Without damming, which a READ that is issued again would cure too. With --profile, that adapter stays as it is.
     let pace = Pace::of(bench);
-    let alone = pace.adapter(Adapter::named("connectx4").undammed())?;
+    let alone = pace.adapter(Adapter::named("connectx4").undammed());
     let flooded = |&(num_ops, after): &(u32, Option<Duration>)| {
         let again = |after: Duration| Workaround::Again { after: pace.stretched(after) };
         let many = Micro { workaround: after.map(again), ..many(num_ops) };

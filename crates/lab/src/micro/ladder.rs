@@ -186,21 +186,20 @@ impl Reading<'_> {
         let qp = &mut self.qps[at_qp];
         self.traffic.packets.repeated += 1;
         let burst = qp.previous.is_some_and(|(before, when, again)| again && before < psn && at - when < BURST);
-        let (last_nak, last_rnr_nak, missing) = (qp.last_nak, qp.last_rnr_nak, qp.missing);
+        let (last_ack, last_nak, last_rnr_nak, missing) = (qp.last_ack, qp.last_nak, qp.last_rnr_nak, qp.missing);
         qp.previous = Some((psn, at, true));
-        let last_ack = qp.last_ack;
         let sent = qp.covering(psn)?;
         // A requester that dropped an ACK repeats all that is open, perhaps more than the ACK covers.
-        let acked = !sent.reads && last_ack > sent.at;
+        let answered = sent.answered > sent.at || !sent.reads && last_ack > sent.at;
         // It arrived, if there was no loss on the wire, but nothing answered it: packet damming. A sequence NAK tells that
         // it is missing, and not the requests after it.
         let asked = if missing.1 > sent.at { missing.0 == psn } else { true };
-        if asked && !acked && last_rnr_nak <= sent.at && sent.answered <= sent.at && !self.context.micro.wrong_peer {
+        if asked && !answered && last_rnr_nak <= sent.at && !self.context.micro.wrong_peer {
             let known =
                 self.traffic.steps.get_mut(sent.step).is_some_and(|step| std::mem::replace(&mut step.lost, true));
             self.traffic.packets.lost += u64::from(!known);
         }
-        self.traffic.timeouts += u64::from(!burst && !acked && last_nak <= sent.at && sent.answered <= sent.at);
+        self.traffic.timeouts += u64::from(!burst && !answered && last_nak <= sent.at);
         (sent.at, sent.step) = (at, self.traffic.steps.len());
         sent.operation
     }
@@ -285,8 +284,6 @@ mod tests {
         traffic.steps.iter().map(|s| (s.what.clone(), s.operation, s.from_client, s.lost)).collect()
     }
 
-    /// Two READs, 1 ms apart, ODP memory at the server, profile connectx4: captured with `weir-micro` under
-    /// `weir run --profile connectx4 --icrc always --capture`.
     #[test]
     fn sends_that_are_repeated_after_an_ack_are_neither_lost_nor_late() {
         let micro = Micro { operation: Operation::Send, num_ops: 3, ..Micro::default() };
@@ -307,6 +304,8 @@ mod tests {
         assert_eq!((traffic.timeouts, traffic.packets.lost), (1, 3), "without an ACK");
     }
 
+    /// Two READs, 1 ms apart, ODP memory at the server, profile connectx4: captured with `weir-micro` under
+    /// `weir run --profile connectx4 --icrc always --capture`.
     #[test]
     fn a_live_capture_of_packet_damming() {
         let micro = Micro { num_ops: 2, interval: Duration::from_millis(1), ..Micro::default() };

@@ -76,13 +76,12 @@ impl Live {
         micro.check()?;
         // Not in the folder, which is the caller's. Page faults of the two sides take different times.
         let seeded = tempfile::tempdir()?;
-        let profiles = [seed, seed ^ 1 << 40].map(|seed| (seeded.path().join(format!("{seed}.toml")), seed));
-        for (path, seed) in &profiles {
-            std::fs::write(path, weir_profiles::reseeded(profile, *seed)?)?;
+        let profiles = ["server.toml", "client.toml"].map(|name| seeded.path().join(name));
+        for (path, seed) in profiles.iter().zip([seed, seed ^ 1 << 40]) {
+            std::fs::write(path, weir_profiles::reseeded(profile, seed)?)?;
         }
-        let profiles = profiles.each_ref().map(|(path, _)| path.as_path());
         let [server, client] = ["server.pcapng", "client.pcapng"].map(|name| folder.join(name));
-        let (printed, paging) = self.pair(micro, profiles, [&server, &client])?;
+        let (printed, paging) = self.pair(micro, &profiles, [&server, &client])?;
         ensure!(printed.wrong == 0, "{} received bytes differ from the sent bytes", printed.wrong);
         let context = CaptureContext {
             micro,
@@ -114,7 +113,7 @@ impl Live {
     fn pair(
         &self,
         micro: &Micro,
-        profiles: [&Path; 2],
+        profiles: &[PathBuf; 2],
         captures: [&Path; 2],
     ) -> Result<(Printed, Option<PagingCosts>)> {
         let port = self.stage.free_port(Side::A)?;
@@ -128,7 +127,7 @@ impl Live {
                 }
             }
             command.env("WEIR_LIB_DIR", &self.library);
-            command.args(["run", "--profile"]).arg(profiles[side as usize]);
+            command.args(["run", "--profile"]).arg(&profiles[side as usize]);
             command.arg("--capture").arg(captures[side as usize]).arg("--");
             command.arg(self.program()).args(["--device", &self.stage.device(), "--port", &port.to_string()]);
             command.args(["--timeout", &seconds]);

@@ -94,7 +94,9 @@ impl Requester {
             return;
         }
         self.faulted.event = true;
-        if let (RequesterFaults::Discard { .. }, true) = (config.profile.page_faults.requester, config.is_reliable()) {
+        if let RequesterFaults::Discard { .. } = config.profile.page_faults.requester
+            && config.is_reliable()
+        {
             self.faulted.in_row = self.faulted.in_row.saturating_add(1);
             self.faulted.deaf |= self.faulted.in_row >= 2;
         }
