@@ -165,13 +165,27 @@ static size_t mapped(void)
 	return strtoul(text, NULL, 10) * 4096;
 }
 
+/* As `mapped`, when it no longer changes: a thread of the library that has just started maps twice what its heap takes,
+ * and then unmaps half of it. */
+static size_t settled(void)
+{
+	size_t before, now = mapped();
+
+	do {
+		before = now;
+		usleep(2000);
+		now = mapped();
+	} while (now != before);
+	return now;
+}
+
 /* Allows `more` further bytes; SIZE_MAX removes the limit. */
 static void allow(size_t more)
 {
 	struct rlimit limit = { RLIM_INFINITY, RLIM_INFINITY };
 
 	CHECK(!getrlimit(RLIMIT_AS, &limit));
-	limit.rlim_cur = more == SIZE_MAX ? limit.rlim_max : mapped() + more;
+	limit.rlim_cur = more == SIZE_MAX ? limit.rlim_max : settled() + more;
 	CHECK(!setrlimit(RLIMIT_AS, &limit));
 }
 
@@ -270,14 +284,18 @@ static int opened(size_t more)
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-static atomic_int exhausting;
+static atomic_int exhausting, ending;
 
-/* Repeatedly takes all memory that is left, and frees it again. */
+/* While `exhausting`: takes all memory that is left, and frees it again. */
 static void *exhaust_memory(void *nothing)
 {
 	static void *taken[256];
 
-	while (atomic_load(&exhausting)) {
+	while (!atomic_load(&ending)) {
+		if (!atomic_load(&exhausting)) {
+			usleep(100);
+			continue;
+		}
 		int count = 0;
 		for (; count < 256; count++) {
 			taken[count] = mmap(NULL, MIB / 4, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -352,20 +370,21 @@ int main(int argc, char **argv)
 	}
 	check(some && none, "some limits leave memory for objects and some do not", some);
 
+	CHECK(!pthread_create(&other, NULL, exhaust_memory, NULL));
 	for (int round = 0; round < 5; round++) {
 		allow(20 * MIB);
 		atomic_store(&exhausting, 1);
-		CHECK(!pthread_create(&other, NULL, exhaust_memory, NULL));
 		for (int again = 0; again < 20; again++) {
 			make_all();
 			end_all();
 		}
 		atomic_store(&exhausting, 0);
-		pthread_join(other, NULL);
 		allow(SIZE_MAX);
 		check(transfer(pair[0]), "a transfer after memory was taken away", round);
 		transfer_anew();
 	}
+	atomic_store(&ending, 1);
+	pthread_join(other, NULL);
 	check(!ibv_destroy_cq(resized) && !ibv_destroy_srq(srq), "ibv_destroy_cq, ibv_destroy_srq", errno);
 	printf("%d passed, %d failed\n", passed, failed);
 	return failed != 0;

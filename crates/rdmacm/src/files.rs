@@ -140,7 +140,7 @@ fn start(process: &'static Process) -> Result<Live, Errno> {
     let manager = Manager::new(Box::new(host), prefix, MadSocket::COMMUNICATION_BITS);
     process.kick.store(kick.descriptor(), Ordering::Release);
     let polled = epoll.as_raw_fd();
-    weir_device::spawn("weir-rdmacm", STACK, move || agent::run(process, polled))?;
+    weir_device::spawn(c"weir-rdmacm", STACK, move || agent::run(process, polled))?;
     // SAFETY: a call without arguments that cannot fail.
     OWNER.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     at_exit();

@@ -6,9 +6,8 @@ use crate::adapter::local_links::LocalLinks;
 use crate::engine::Turn;
 use crate::local::endpoint::Sleepers;
 use crate::os::clock;
-use crate::os::mask;
 use crate::os::panics::catch_panic;
-use crate::os::threads::with_signals_blocked;
+use crate::os::threads::spawn_unwatched;
 use crate::pace::{Pace, Spin, ThreadTasks, Wake};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -23,7 +22,6 @@ pub fn start(adapter: &Arc<Adapter>) -> Result<(), Errno> {
     let (pace, sleepers) = (adapter.pace.clone(), adapter.sleepers.clone());
     let adapter = Arc::downgrade(adapter);
     let run = move || {
-        mask::assume_unblocked();
         let weak = adapter.clone();
         if !catch_panic(|| drive(&pace, &sleepers, &adapter))
             && let Some(adapter) = weak.upgrade()
@@ -34,8 +32,7 @@ pub fn start(adapter: &Arc<Adapter>) -> Result<(), Errno> {
             catch_panic(|| adapter.with_engine(|_| ()));
         }
     };
-    with_signals_blocked(|| std::thread::Builder::new().name("weir-engine".into()).stack_size(256 << 10).spawn(run))?;
-    Ok(())
+    spawn_unwatched(c"weir-engine", 256 << 10, run)
 }
 
 /// Runs until the adapter is gone or has failed.

@@ -3,6 +3,7 @@
 use crate::Errno;
 use crate::os::{mask, panics};
 use std::cell::Cell;
+use std::ffi::CStr;
 
 /// The calling thread's next timed waits may end up to `wait` nanoseconds late, together with another timer of the
 /// core. 0: as the kernel does by default, 50 µs or what the process has set.
@@ -52,13 +53,58 @@ fn scheduling() -> Option<libc::sched_attr> {
 
 /// Starts a thread of the library, in which no signal handler of the program runs. A panic of `body` makes all adapters
 /// of the process fail. Error: EAGAIN.
-pub fn spawn(name: &str, stack: usize, body: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
-    let body = move || {
+pub fn spawn(name: &'static CStr, stack: usize, body: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
+    spawn_unwatched(name, stack, move || panics::watched(body))
+}
+
+/// As [`spawn`], for a `body` that catches its panics: one that escapes ends the process.
+///
+/// It does not use `std::thread`, which registers destructors of thread-local variables in the calling and in the new
+/// thread: glibc ends the process if there is no memory for such an entry.
+pub fn spawn_unwatched<F: FnOnce() + Send + 'static>(name: &'static CStr, stack: usize, body: F) -> Result<(), Errno> {
+    extern "C" fn run<F: FnOnce()>(start: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: `Box::into_raw` below made it, and the function that created this thread has left it to this thread.
+        let (name, body) = *unsafe { Box::from_raw(start.cast::<(&'static CStr, F)>()) };
+        // SAFETY: the calling thread, and a terminated text.
+        unsafe { libc::pthread_setname_np(libc::pthread_self(), name.as_ptr()) };
         mask::assume_unblocked();
-        panics::watched(body);
-    };
-    with_signals_blocked(|| std::thread::Builder::new().name(name.into()).stack_size(stack).spawn(body))?;
+        body();
+        std::ptr::null_mut()
+    }
+    let start = Box::into_raw(Box::new((name, body)));
+    let created = with_signals_blocked(|| match create(Some(stack), run::<F>, start.cast()) {
+        // The stack holds the program's thread-local variables, too, and they do not fit.
+        Err(Errno(libc::EINVAL)) => create(None, run::<F>, start.cast()),
+        result => result,
+    });
+    if created.is_err() {
+        // SAFETY: `Box::into_raw` made it, and no thread has it.
+        drop(unsafe { Box::from_raw(start) });
+        return Err(Errno(libc::EAGAIN));
+    }
     Ok(())
+}
+
+/// Creates a detached thread with a stack of `stack` bytes, or of the default size. Errors: EAGAIN, EINVAL.
+fn create(
+    stack: Option<usize>,
+    run: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void,
+    start: *mut libc::c_void,
+) -> Result<(), Errno> {
+    // SAFETY: attributes on the stack, initialised before they are used and destroyed after; `run` takes `start`.
+    let error = unsafe {
+        let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+        libc::pthread_attr_init(&mut attributes);
+        libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        if let Some(stack) = stack {
+            libc::pthread_attr_setstacksize(&mut attributes, stack);
+        }
+        let mut thread: libc::pthread_t = std::mem::zeroed();
+        let error = libc::pthread_create(&mut thread, &attributes, run, start);
+        libc::pthread_attr_destroy(&mut attributes);
+        error
+    };
+    if error == 0 { Ok(()) } else { Err(Errno(error)) }
 }
 
 /// Runs `work` with signals blocked; threads that it creates inherit the mask.

@@ -9,7 +9,7 @@ use crate::os::locks::{RankedGuard, RankedMutex, rank};
 use crate::os::panics::catch_panic;
 use crate::os::per_process::{OnceInherited, PerProcess};
 use crate::os::process;
-use crate::os::threads::with_signals_blocked;
+use crate::os::threads::spawn_unwatched;
 use crate::paging::counters::{self, Values};
 use crate::paging::invalidate;
 use crate::stat::sheet::{self, MAGIC, Region, Sheet, Word};
@@ -76,11 +76,10 @@ pub fn private_device() -> &'static sheet::Device {
 pub fn paging() {
     static STARTED_IN: AtomicU32 = AtomicU32::new(u32::MAX);
     let generation = process::generation();
-    if STARTED_IN.swap(generation, Ordering::AcqRel) != generation {
-        let thread = || std::thread::Builder::new().name("weir-stat".into()).stack_size(128 << 10).spawn(keep_current);
-        if let Err(error) = with_signals_blocked(thread) {
-            tracing::warn!(%error, "counters of paging are not published");
-        }
+    if STARTED_IN.swap(generation, Ordering::AcqRel) != generation
+        && let Err(error) = spawn_unwatched(c"weir-stat", 128 << 10, keep_current)
+    {
+        tracing::warn!(errno = error.0, "counters of paging are not published");
     }
 }
 

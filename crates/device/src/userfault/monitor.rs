@@ -3,8 +3,7 @@
 //! is closed, and the kernel releases all waiting threads.
 
 use crate::Errno;
-use crate::os::panics::watched;
-use crate::os::threads::with_signals_blocked;
+use crate::os::threads::spawn;
 use crate::userfault::sys::{Event, Userfaultfd};
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,10 +19,7 @@ pub trait Listener: Send + Sync {
 
 /// Starts the thread. Error: EAGAIN.
 pub fn start(userfault: Arc<Userfaultfd>, listener: &'static dyn Listener) -> Result<(), Errno> {
-    let run = move || watched(|| watch(&userfault, listener));
-    let spawn = || std::thread::Builder::new().name("weir-unmap".into()).stack_size(256 << 10).spawn(run);
-    with_signals_blocked(spawn)?;
-    Ok(())
+    spawn(c"weir-unmap", 256 << 10, move || watch(&userfault, listener))
 }
 
 fn watch(userfault: &Userfaultfd, listener: &dyn Listener) {

@@ -4,9 +4,8 @@ use super::Resolver;
 use super::jobs::{Stage, Waiter, Woken, take_waiters};
 use crate::Errno;
 use crate::os::clock;
-use crate::os::mask;
 use crate::os::panics::catch_panic;
-use crate::os::threads::with_signals_blocked;
+use crate::os::threads::spawn_unwatched;
 use crate::paging::cost::Part;
 use crate::paging::populate::{PopulateError, fetch, populate_and_enter};
 use crate::paging::region::{OnDemand, Populator};
@@ -22,23 +21,21 @@ impl Resolver {
     pub(super) fn spawn(self: &Arc<Self>) -> Result<(), Errno> {
         let resolver = self.clone();
         let run = move || {
-            mask::assume_unblocked();
             if !catch_panic(|| resolver.run())
                 && let Some(owner) = resolver.owner()
             {
                 owner.panicked();
             }
         };
-        let builder = || std::thread::Builder::new().name("weir-paging".into()).stack_size(256 << 10);
         let mut state = self.lock();
         state.threads += 1;
         state.idle += 1;
         drop(state);
-        if with_signals_blocked(|| builder().spawn(run)).is_err() {
+        if let Err(error) = spawn_unwatched(c"weir-paging", 256 << 10, run) {
             let mut state = self.lock();
             state.threads -= 1;
             state.idle -= 1;
-            return Err(Errno(libc::EAGAIN));
+            return Err(error);
         }
         Ok(())
     }
