@@ -4,7 +4,7 @@ mod quirk_setup;
 
 use quirk_setup::*;
 use std::time::Duration;
-use weir_transport::testing::{Pair, address, read, write};
+use weir_transport::testing::{Entry, Pair, address, good, read, remote, write};
 use weir_transport::*;
 use weir_wire::Operation;
 
@@ -99,6 +99,51 @@ fn a_second_fault_in_a_row_makes_the_requester_deaf_to_acks() {
     assert!((11..=13).contains(&sent) && (10 * MS..11 * MS).contains(&took), "{sent} WRITEs, {took:?}");
     let (sent, _) = two_writes(Profile { flood: None, ..profile });
     assert_eq!(sent, 2, "without the flaw");
+}
+
+/// `first` from a page that is present at 5 ms, local requests, and a WRITE from the next page: deaf until 10 ms.
+fn deaf_at_6_ms(first: SendOp, local: &[SendOp]) -> (Pair, Instant) {
+    let mut pair = pair(&setup(flooded(5 * MS)), Odp::Client);
+    let start = pair.now;
+    pair.post(0, first, 0, 100);
+    local.iter().for_each(|op| pair.post(1, *op, 0, 0));
+    pair.post(2, write(4096), 4096, 100);
+    until(&mut pair, start + 6 * MS);
+    (pair, start)
+}
+
+#[test]
+fn a_deaf_requester_takes_a_nak() {
+    let SendOp::Write { remote_addr, .. } = write(0) else { unreachable!() };
+    let (pair, _) = deaf_at_6_ms(SendOp::Write { remote_addr, rkey: 9 }, &[]);
+    let expected = [(0, Status::RemoteAccess), (2, Status::WrFlushed)];
+    assert_eq!(pair.outcomes(0, Queue::Send), expected);
+}
+
+#[test]
+fn a_deaf_requester_is_drained_after_its_event() {
+    let (mut pair, start) = deaf_at_6_ms(write(0), &[]);
+    pair.modify_from(0, QpState::Sqd, QpAttr::default());
+    until(&mut pair, start + 9900 * US);
+    assert!(!done(&pair) && pair.nodes[0].qp.attr().sq_draining);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), good([0]));
+    assert!(!pair.nodes[0].qp.attr().sq_draining);
+    pair.modify_from(0, QpState::Rts, QpAttr::default());
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), good([0, 2]));
+    assert!([0, 4096].iter().all(|at| pair.memory(0, *at, 100) == pair.memory(1, *at, 100)));
+}
+
+#[test]
+fn a_local_request_is_performed_once_although_a_deaf_requester_repeats_what_is_before_it() {
+    let (addr, mr_lkey) = remote(0);
+    let bind = Bind { window_rkey: 9, new_rkey: 10, mr_lkey, addr, len: 8, access: Access::empty() };
+    let (mut pair, start) = deaf_at_6_ms(write(0), &[SendOp::BindWindow(bind)]);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), good(0..3));
+    assert_eq!(pair.nodes[0].host.journal.iter().filter(|entry| matches!(entry, Entry::Bind { .. })).count(), 1);
+    assert!((11..=13).contains(&writes(&pair)) && pair.now - start < 11 * MS, "{}", writes(&pair));
 }
 
 #[test]
