@@ -165,17 +165,19 @@ static size_t mapped(void)
 	return strtoul(text, NULL, 10) * 4096;
 }
 
-/* As `mapped`, when it no longer changes: a thread of the library that has just started maps twice what its heap takes,
- * and then unmaps half of it. */
+/* As `mapped`, once it has not changed for 5 ms: a thread of the library that has just started maps twice what its heap
+ * takes, and then unmaps half of it. */
 static size_t settled(void)
 {
-	size_t before, now = mapped();
+	size_t now = mapped();
 
-	do {
-		before = now;
-		usleep(2000);
+	for (int same = 0; same < 10; same++) {
+		size_t before = now;
+		usleep(500);
 		now = mapped();
-	} while (now != before);
+		if (now != before)
+			same = 0;
+	}
 	return now;
 }
 
@@ -284,7 +286,7 @@ static int opened(size_t more)
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-static atomic_int exhausting, ending;
+static atomic_int exhausting, idle, ending;
 
 /* While `exhausting`: takes all memory that is left, and frees it again. */
 static void *exhaust_memory(void *nothing)
@@ -293,6 +295,7 @@ static void *exhaust_memory(void *nothing)
 
 	while (!atomic_load(&ending)) {
 		if (!atomic_load(&exhausting)) {
+			atomic_store(&idle, 1);
 			usleep(100);
 			continue;
 		}
@@ -379,6 +382,9 @@ int main(int argc, char **argv)
 			end_all();
 		}
 		atomic_store(&exhausting, 0);
+		atomic_store(&idle, 0);
+		while (!atomic_load(&idle))
+			usleep(100);
 		allow(SIZE_MAX);
 		check(transfer(pair[0]), "a transfer after memory was taken away", round);
 		transfer_anew();

@@ -1,7 +1,8 @@
 //! Threads of the library.
 
 use crate::Errno;
-use crate::os::{mask, panics};
+use crate::os::mask;
+use crate::os::panics::{catch_panic, watched};
 use std::cell::Cell;
 use std::ffi::CStr;
 
@@ -51,13 +52,13 @@ fn scheduling() -> Option<libc::sched_attr> {
     }
 }
 
-/// Starts a thread of the library, in which no signal handler of the program runs. A panic of `body` makes all adapters
-/// of the process fail. Error: EAGAIN.
+/// Starts a thread of the library with `stack` bytes of stack at least, in which no signal handler of the program runs. A
+/// panic of `body` makes all adapters of the process fail. Error: EAGAIN.
 pub fn spawn(name: &'static CStr, stack: usize, body: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
-    spawn_unwatched(name, stack, move || panics::watched(body))
+    spawn_unwatched(name, stack, move || watched(body))
 }
 
-/// As [`spawn`], for a `body` that catches its panics: one that escapes ends the process.
+/// As [`spawn`], for a `body` that handles its panics itself: one that escapes ends the thread, and nothing else.
 ///
 /// It does not use `std::thread`, which registers destructors of thread-local variables in the calling and in the new
 /// thread: glibc ends the process if there is no memory for such an entry.
@@ -68,12 +69,12 @@ pub fn spawn_unwatched<F: FnOnce() + Send + 'static>(name: &'static CStr, stack:
         // SAFETY: the calling thread, and a terminated text.
         unsafe { libc::pthread_setname_np(libc::pthread_self(), name.as_ptr()) };
         mask::assume_unblocked();
-        body();
+        catch_panic(body);
         std::ptr::null_mut()
     }
     let start = Box::into_raw(Box::new((name, body)));
     let created = with_signals_blocked(|| match create(Some(stack), run::<F>, start.cast()) {
-        // The stack holds the program's thread-local variables, too, and they do not fit.
+        // Without `minimum_stack`: the program's thread-local variables do not fit.
         Err(Errno(libc::EINVAL)) => create(None, run::<F>, start.cast()),
         result => result,
     });
@@ -97,7 +98,7 @@ fn create(
         libc::pthread_attr_init(&mut attributes);
         libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
         if let Some(stack) = stack {
-            libc::pthread_attr_setstacksize(&mut attributes, stack);
+            libc::pthread_attr_setstacksize(&mut attributes, stack + minimum_stack(&attributes));
         }
         let mut thread: libc::pthread_t = std::mem::zeroed();
         let error = libc::pthread_create(&mut thread, &attributes, run, start);
@@ -105,6 +106,19 @@ fn create(
         error
     };
     if error == 0 { Ok(()) } else { Err(Errno(error)) }
+}
+
+/// What glibc takes of a thread's stack for itself and for thread-local variables, bytes. 0 if it does not say it.
+fn minimum_stack(attributes: &libc::pthread_attr_t) -> usize {
+    type Minimum = unsafe extern "C" fn(*const libc::pthread_attr_t) -> libc::size_t;
+    // SAFETY: a terminated text. The symbol is private to glibc, and std relies on its type, too.
+    unsafe {
+        let symbol = libc::dlsym(libc::RTLD_DEFAULT, c"__pthread_get_minstack".as_ptr());
+        if symbol.is_null() {
+            return 0;
+        }
+        std::mem::transmute::<*mut libc::c_void, Minimum>(symbol)(attributes)
+    }
 }
 
 /// Runs `work` with signals blocked; threads that it creates inherit the mask.
