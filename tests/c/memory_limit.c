@@ -171,12 +171,11 @@ static size_t settled(void)
 {
 	size_t now = mapped();
 
-	for (int same = 0; same < 10; same++) {
+	for (int same = 0; same < 10;) {
 		size_t before = now;
 		usleep(500);
 		now = mapped();
-		if (now != before)
-			same = 0;
+		same = now == before ? same + 1 : 0;
 	}
 	return now;
 }
@@ -286,19 +285,17 @@ static int opened(size_t more)
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-static atomic_int exhausting, idle, ending;
+static atomic_int phase;
+enum { WAITING, EXHAUSTING, ENDED };
 
-/* While `exhausting`: takes all memory that is left, and frees it again. */
+/* While EXHAUSTING: repeatedly takes all memory that is left, and frees it again. */
 static void *exhaust_memory(void *nothing)
 {
 	static void *taken[256];
 
-	while (!atomic_load(&ending)) {
-		if (!atomic_load(&exhausting)) {
-			atomic_store(&idle, 1);
-			usleep(100);
-			continue;
-		}
+	while (atomic_load(&phase) == WAITING)
+		usleep(100);
+	while (atomic_load(&phase) == EXHAUSTING) {
 		int count = 0;
 		for (; count < 256; count++) {
 			taken[count] = mmap(NULL, MIB / 4, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -373,24 +370,21 @@ int main(int argc, char **argv)
 	}
 	check(some && none, "some limits leave memory for objects and some do not", some);
 
-	CHECK(!pthread_create(&other, NULL, exhaust_memory, NULL));
 	for (int round = 0; round < 5; round++) {
+		atomic_store(&phase, WAITING);
+		CHECK(!pthread_create(&other, NULL, exhaust_memory, NULL));
 		allow(20 * MIB);
-		atomic_store(&exhausting, 1);
+		atomic_store(&phase, EXHAUSTING);
 		for (int again = 0; again < 20; again++) {
 			make_all();
 			end_all();
 		}
-		atomic_store(&exhausting, 0);
-		atomic_store(&idle, 0);
-		while (!atomic_load(&idle))
-			usleep(100);
+		atomic_store(&phase, ENDED);
+		pthread_join(other, NULL);
 		allow(SIZE_MAX);
 		check(transfer(pair[0]), "a transfer after memory was taken away", round);
 		transfer_anew();
 	}
-	atomic_store(&ending, 1);
-	pthread_join(other, NULL);
 	check(!ibv_destroy_cq(resized) && !ibv_destroy_srq(srq), "ibv_destroy_cq, ibv_destroy_srq", errno);
 	printf("%d passed, %d failed\n", passed, failed);
 	return failed != 0;

@@ -79,6 +79,11 @@ fn outgoing_data_waits_for_its_event() {
     }
 }
 
+/// Whether 100 bytes from each of two pages have arrived.
+fn both_arrived(pair: &Pair) -> bool {
+    [0, 4096].iter().all(|at| pair.memory(0, *at, 100) == pair.memory(1, *at, 100))
+}
+
 /// Two WRITEs of a page each, posted together: number of WRITEs sent, and the time until both complete.
 fn two_writes(profile: Profile) -> (usize, Duration) {
     let mut pair = pair(&setup(profile), Odp::Client);
@@ -86,7 +91,7 @@ fn two_writes(profile: Profile) -> (usize, Duration) {
     (0..2).for_each(|i| pair.post(i, write(4096 * i as usize), 4096 * i as usize, 100));
     assert!(pair.run_until(|pair| pair.outcomes(0, Queue::Send).len() == 2));
     assert_eq!(pair.outcomes(0, Queue::Send), [(0, Status::Success), (1, Status::Success)]);
-    assert!([0, 4096].iter().all(|at| pair.memory(0, *at, 100) == pair.memory(1, *at, 100)));
+    assert!(both_arrived(&pair));
     (writes(&pair), pair.now - start)
 }
 
@@ -132,7 +137,7 @@ fn a_deaf_requester_is_drained_after_its_event() {
     pair.modify_from(0, QpState::Rts, QpAttr::default());
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), good([0, 2]));
-    assert!([0, 4096].iter().all(|at| pair.memory(0, *at, 100) == pair.memory(1, *at, 100)));
+    assert!(both_arrived(&pair));
 }
 
 #[test]

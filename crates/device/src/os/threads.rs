@@ -52,8 +52,8 @@ fn scheduling() -> Option<libc::sched_attr> {
     }
 }
 
-/// Starts a thread of the library with `stack` bytes of stack at least, in which no signal handler of the program runs. A
-/// panic of `body` makes all adapters of the process fail. Error: EAGAIN.
+/// Starts a thread of the library with `stack` bytes of stack at least, in which no signal handler of the program runs.
+/// A panic of `body` makes all adapters of the process fail. Error: EAGAIN.
 pub fn spawn(name: &'static CStr, stack: usize, body: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
     spawn_unwatched(name, stack, move || watched(body))
 }
@@ -73,12 +73,7 @@ pub fn spawn_unwatched<F: FnOnce() + Send + 'static>(name: &'static CStr, stack:
         std::ptr::null_mut()
     }
     let start = Box::into_raw(Box::new((name, body)));
-    let created = with_signals_blocked(|| match create(Some(stack), run::<F>, start.cast()) {
-        // Without `minimum_stack`: the program's thread-local variables do not fit.
-        Err(Errno(libc::EINVAL)) => create(None, run::<F>, start.cast()),
-        result => result,
-    });
-    if created.is_err() {
+    if !with_signals_blocked(|| create(stack, run::<F>, start.cast())) {
         // SAFETY: `Box::into_raw` made it, and no thread has it.
         drop(unsafe { Box::from_raw(start) });
         return Err(Errno(libc::EAGAIN));
@@ -86,26 +81,19 @@ pub fn spawn_unwatched<F: FnOnce() + Send + 'static>(name: &'static CStr, stack:
     Ok(())
 }
 
-/// Creates a detached thread with a stack of `stack` bytes, or of the default size. Errors: EAGAIN, EINVAL.
-fn create(
-    stack: Option<usize>,
-    run: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void,
-    start: *mut libc::c_void,
-) -> Result<(), Errno> {
+/// Creates a detached thread; false if the system refuses.
+fn create(stack: usize, run: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void, start: *mut libc::c_void) -> bool {
     // SAFETY: attributes on the stack, initialised before they are used and destroyed after; `run` takes `start`.
-    let error = unsafe {
+    unsafe {
         let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
         libc::pthread_attr_init(&mut attributes);
         libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
-        if let Some(stack) = stack {
-            libc::pthread_attr_setstacksize(&mut attributes, stack + minimum_stack(&attributes));
-        }
+        libc::pthread_attr_setstacksize(&mut attributes, stack + minimum_stack(&attributes));
         let mut thread: libc::pthread_t = std::mem::zeroed();
         let error = libc::pthread_create(&mut thread, &attributes, run, start);
         libc::pthread_attr_destroy(&mut attributes);
-        error
-    };
-    if error == 0 { Ok(()) } else { Err(Errno(error)) }
+        error == 0
+    }
 }
 
 /// What glibc takes of a thread's stack for itself and for thread-local variables, bytes. 0 if it does not say it.

@@ -28,8 +28,10 @@ struct When {
 impl When {
     fn is_now(&self) -> bool {
         // The kernel's name of the thread: std knows names only of threads that it has created.
-        let here = std::fs::read_to_string("/proc/thread-self/comm").unwrap() == "weir-engine\n";
-        here == self.on_engines_thread && self.armed.swap(false, Ordering::AcqRel)
+        let here = || std::fs::read_to_string("/proc/thread-self/comm").unwrap() == "weir-engine\n";
+        self.armed.load(Ordering::Acquire)
+            && here() == self.on_engines_thread
+            && self.armed.swap(false, Ordering::AcqRel)
     }
 }
 
