@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::time::Duration;
-use weir_capture::{Direction, Frame};
+use weir_capture::{Direction, OwnedFrame};
 use weir_stage::{Child, Side};
 
 const PROGRAMS: &[&str] =
@@ -53,9 +53,9 @@ fn ends(bed: &Bed, how: &str) -> Result<()> {
         _ => None,
     };
     ensure!(ended.status.signal() == signal, "{}: {}", ended.status, ended.printed());
-    let frames: Vec<Frame> = weir_capture::open(&file)?.by_ref().collect::<Result<_, _>>()?;
+    let frames: Vec<OwnedFrame> = weir_capture::open(&file)?.owned_frames().collect::<Result<_, _>>()?;
     // The opcode is behind the headers of Ethernet, IPv4 and UDP: RC RDMA WRITE Only.
-    let writes = |frame: &&Frame| frame.direction == Some(Direction::Out) && frame.data.get(42) == Some(&0x0a);
+    let writes = |frame: &&OwnedFrame| frame.direction == Some(Direction::Out) && frame.data.get(42) == Some(&0x0a);
     // By PSN, for a WRITE may be retransmitted.
     let psns: HashSet<&[u8]> = frames.iter().filter(writes).map(|frame| &frame.data[51..54]).collect();
     ensure!(psns.len() == 100, "{} WRITEs of 100 are in the file", psns.len());

@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::create_dir_all(&folder)?;
     let mut seen = BTreeSet::new();
     for path in args {
-        for frame in weir_capture::open(path)? {
+        for frame in weir_capture::open(path)?.owned_frames() {
             let frame = frame?;
             let Some(datagram) = roce::find(&frame.data) else { continue };
             let Ok(packet) = Packet::parse(datagram.payload) else { continue };

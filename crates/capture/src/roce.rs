@@ -1,8 +1,9 @@
-//! Finds the RoCEv2 packet in an Ethernet frame.
+//! Finds the UDP datagram of RoCEv2 in an Ethernet frame, with all that a test of Weir's packets looks at.
+//! [`crate::packet`] finds RDMA packets in every encapsulation.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use crate::packet::{ethertype, udp};
 use weir_wire::ROCE_PORT;
-use weir_wire::ip::{Envelope, UDP_LEN};
+use weir_wire::ip::Envelope;
 
 /// A UDP datagram in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,80 +42,32 @@ pub fn find(frame: &[u8]) -> Option<Datagram<'_>> {
 /// The UDP datagram in an Ethernet frame, to any port. `None` for all else, and for fragments, IPv4 options and IPv6
 /// extension headers, which RoCE does not use.
 pub fn find_udp(frame: &[u8]) -> Option<Datagram<'_>> {
-    let (ethertype, vlan, ip) = skip_ethernet(frame)?;
-    match ethertype {
-        ETHERTYPE_IPV4 => ipv4(ip, vlan),
-        ETHERTYPE_IPV6 => ipv6(ip, vlan),
-        _ => None,
-    }
-}
-
-const ETHERTYPE_IPV4: u16 = 0x0800;
-const ETHERTYPE_IPV6: u16 = 0x86dd;
-const VLAN_TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
-const PROTOCOL_UDP: u8 = 17;
-
-fn skip_ethernet(frame: &[u8]) -> Option<(u16, Option<u16>, &[u8])> {
-    let mut at = 12;
-    let mut vlan = None;
-    loop {
-        let ethertype = u16_at(frame, at)?;
-        if !VLAN_TAGS.contains(&ethertype) {
-            return Some((ethertype, vlan, &frame[at + 2..]));
-        }
-        vlan = Some(u16_at(frame, at + 2)? & 0xfff);
-        at += 4;
-    }
-}
-
-fn ipv4(ip: &[u8], vlan: Option<u16>) -> Option<Datagram<'_>> {
-    let head: &[u8; 20] = ip.first_chunk()?;
-    let fragment = u16::from_be_bytes([head[6], head[7]]);
-    if head[0] != 0x45 || head[9] != PROTOCOL_UDP || fragment & 0x3fff != 0 {
-        return None;
-    }
-    let address = |at: usize| Some(IpAddr::V4(Ipv4Addr::from(*head[at..].first_chunk::<4>()?)));
-    let envelope = Envelope {
-        src: address(12)?,
-        dst: address(16)?,
-        src_port: u16_at(ip, 20)?,
-        dst_port: u16_at(ip, 22)?,
-        ip_id: u16::from_be_bytes([head[4], head[5]]),
-        dont_fragment: fragment & 0x4000 != 0,
+    let network = ethertype::of_ethernet(frame)?;
+    let udp = udp::find(network.ethertype, network.bytes).filter(|udp| udp.is_plain)?;
+    let (ip_id, flags) = match network.ethertype {
+        ethertype::IPV4 => (ethertype::u16_at(udp.ip_udp, 4)?, udp.ip_udp[6]),
+        _ => (0, DONT_FRAGMENT),
     };
-    datagram(ip, envelope, vlan, head[1])
-}
-
-fn ipv6(ip: &[u8], vlan: Option<u16>) -> Option<Datagram<'_>> {
-    let head: &[u8; 40] = ip.first_chunk()?;
-    if head[0] >> 4 != 6 || head[6] != PROTOCOL_UDP {
-        return None;
-    }
-    let address = |at: usize| Some(IpAddr::V6(Ipv6Addr::from(*head[at..].first_chunk::<16>()?)));
     let envelope = Envelope {
-        src: address(8)?,
-        dst: address(24)?,
-        src_port: u16_at(ip, 40)?,
-        dst_port: u16_at(ip, 42)?,
-        ip_id: 0,
-        dont_fragment: true,
+        src: udp.from.ip()?,
+        dst: udp.to.ip()?,
+        src_port: udp.src_port,
+        dst_port: udp.dst_port,
+        ip_id,
+        dont_fragment: flags & DONT_FRAGMENT != 0,
     };
-    datagram(ip, envelope, vlan, head[0] << 4 | head[1] >> 4)
+    Some(Datagram {
+        envelope,
+        ip_udp: udp.ip_udp,
+        payload: udp.payload,
+        payload_len: udp.payload_len,
+        vlan: network.vlan,
+        traffic_class: udp.traffic_class,
+    })
 }
 
-fn datagram(ip: &[u8], envelope: Envelope, vlan: Option<u16>, traffic_class: u8) -> Option<Datagram<'_>> {
-    let headers = envelope.len();
-    let udp_len = usize::from(u16_at(ip, headers - 4)?);
-    let (ip_udp, rest) = ip.split_at_checked(headers)?;
-    let payload_len = udp_len.checked_sub(UDP_LEN)?;
-    // Short frames are padded; the UDP length is that of the datagram.
-    let payload = &rest[..payload_len.min(rest.len())];
-    Some(Datagram { envelope, ip_udp, payload, payload_len, vlan, traffic_class })
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]]))
-}
+/// The flag of IPv4, in byte 6 of its header.
+const DONT_FRAGMENT: u8 = 0x40;
 
 #[cfg(test)]
 mod tests {
@@ -131,7 +84,7 @@ mod tests {
             bytes.extend([0x81, 0x00]);
             bytes.extend(tag.to_be_bytes());
         }
-        let ethertype = if envelope.src.is_ipv4() { ETHERTYPE_IPV4 } else { ETHERTYPE_IPV6 };
+        let ethertype = if envelope.src.is_ipv4() { ethertype::IPV4 } else { ethertype::IPV6 };
         bytes.extend(ethertype.to_be_bytes());
         let mut head = [0; 48];
         let len = envelope.emit(payload.len(), 0x6a, 64, &mut head);

@@ -19,7 +19,7 @@ fn what_was_recorded_can_be_written_without_an_end() {
         }
         flush_all(|| std::thread::sleep(Duration::from_micros(20)));
         for path in &paths {
-            assert_eq!(open(path).unwrap().by_ref().filter(|frame| frame.is_ok()).count(), 50 * round);
+            assert_eq!(open(path).unwrap().owned_frames().filter(|frame| frame.is_ok()).count(), 50 * round);
         }
     }
     drop(recorders);

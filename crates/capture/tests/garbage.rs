@@ -7,9 +7,9 @@ use weir_capture::{Direction, InterfaceInfo, PacketInfo, Reader, Writer, roce};
 /// Reads all frames; the length of the file limits their number.
 fn read_all(bytes: Vec<u8>) {
     let len = bytes.len();
-    let Ok(reader) = Reader::new(Cursor::new(bytes)) else { return };
+    let Ok(mut reader) = Reader::new(Cursor::new(bytes)) else { return };
     let mut items = 0;
-    for frame in reader.flatten() {
+    for frame in reader.owned_frames().flatten() {
         assert!(frame.data.len() <= len);
         let _ = roce::find_udp(&frame.data);
         items += 1;

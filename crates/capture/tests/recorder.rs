@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use weir_capture::{Direction, Frame, PacketInfo, Recorder, RecorderOptions, Statistics, open};
+use weir_capture::{Direction, OwnedFrame, PacketInfo, Recorder, RecorderOptions, Statistics, open};
 
 const FILE_OF_THE_VICTIM: &str = "WEIR_TEST_RECORD_UNTIL_KILLED";
 
@@ -11,9 +11,9 @@ fn info(timestamp: u64, comment: &str) -> PacketInfo<'_> {
     PacketInfo { timestamp, direction: Direction::Out, comment }
 }
 
-fn read(path: &Path) -> (Vec<Frame>, Statistics) {
+fn read(path: &Path) -> (Vec<OwnedFrame>, Statistics) {
     let mut reader = open(path).unwrap();
-    let frames = reader.by_ref().collect::<Result<_, _>>().unwrap();
+    let frames = reader.owned_frames().collect::<Result<_, _>>().unwrap();
     (frames, reader.statistics())
 }
 

@@ -1,12 +1,12 @@
 //! The reader reads the writer's files unchanged, and the formats of other programs.
 
 use std::io::Write;
-use weir_capture::{CaptureError, Direction, Frame, InterfaceInfo, LinkType, PacketInfo, Reader, Writer, open};
+use weir_capture::{CaptureError, Direction, InterfaceInfo, LinkType, OwnedFrame, PacketInfo, Reader, Writer, open};
 
 const INFO: InterfaceInfo<'_> = InterfaceInfo { name: "eth0", description: "for a test", application: "weir test" };
 
-fn read(bytes: &[u8]) -> Result<Vec<Frame>, CaptureError> {
-    Reader::new(std::io::Cursor::new(bytes.to_vec()))?.collect()
+fn read(bytes: &[u8]) -> Result<Vec<OwnedFrame>, CaptureError> {
+    Reader::new(std::io::Cursor::new(bytes.to_vec()))?.owned_frames().collect()
 }
 
 /// A classic pcap file with a frame that is two bytes longer on the wire.
@@ -41,7 +41,8 @@ fn written_packets_are_read_back_unchanged() {
         let info = PacketInfo { timestamp: (1 << 60) + i, direction, comment };
         let (front, back) = data.split_at(data.len() / 3);
         writer.packet(&info, &[front, back]).unwrap();
-        expected.push(Frame {
+        expected.push(OwnedFrame {
+            number: i + 1,
             timestamp: info.timestamp,
             link_type: LinkType::Ethernet,
             orig_len: data.len(),
@@ -55,7 +56,7 @@ fn written_packets_are_read_back_unchanged() {
     drop(writer);
 
     let mut reader = Reader::new(std::io::Cursor::new(bytes)).unwrap();
-    let frames: Vec<Frame> = reader.by_ref().collect::<Result<_, _>>().unwrap();
+    let frames: Vec<OwnedFrame> = reader.owned_frames().collect::<Result<_, _>>().unwrap();
     assert!(frames == expected);
     assert_eq!((reader.statistics().received, reader.statistics().dropped), (Some(610), Some(10)));
 }
@@ -82,10 +83,13 @@ fn classic_files_of_both_units_and_byte_orders() {
                 (1, LinkType::Ethernet),
                 (247, LinkType::Infiniband),
                 (0xf400_0001, LinkType::Ethernet),
-                (113, LinkType::Other(113)),
+                (113, LinkType::Cooked),
+                (276, LinkType::Cooked2),
+                (105, LinkType::Other(105)),
             ] {
                 let frames = read(&classic(magic, number, 123, b"12345", big_endian)).unwrap();
-                let expected = Frame {
+                let expected = OwnedFrame {
+                    number: 1,
                     timestamp,
                     link_type,
                     data: b"12345".to_vec(),
@@ -135,8 +139,8 @@ fn damaged_files_are_errors_with_an_offset() {
     assert!(missing.to_string().contains("/nonexistent/file.pcap"));
     let mut text = tempfile::NamedTempFile::new().unwrap();
     text.write_all(b"this is no capture, whatever its name").unwrap();
-    assert!(matches!(open(text.path()), Err(CaptureError::NotACapture)));
-    assert!(matches!(read(b""), Err(CaptureError::NotACapture)));
+    assert!(matches!(open(text.path()), Err(CaptureError::NotACapture { .. })));
+    assert!(matches!(read(b""), Err(CaptureError::NotACapture { .. })));
 
     let whole = classic(0xa1b2_c3d4, 1, 0, b"12345", false);
     assert!(matches!(read(&whole[..whole.len() - 1]), Err(CaptureError::Truncated { offset: 24 })));
@@ -151,7 +155,7 @@ fn damaged_files_are_errors_with_an_offset() {
     let mut writer = Writer::new(&mut bytes, &INFO, 1);
     writer.flush().unwrap();
     drop(writer);
-    let start = bytes.len();
+    let start = bytes.len() as u64;
     let short = [&bytes[..], &0x8000_0001u32.to_le_bytes(), &[4, 0, 0, 0], &[0; 24]].concat();
     let greedy = [&bytes[..], &[6, 0, 0, 0, 36, 0, 0, 0], &[0; 12], &[200, 0, 0, 0], &[0; 8], &[36, 0, 0, 0]].concat();
     for bytes in [short, greedy] {

@@ -6,12 +6,13 @@ use weir_capture::{open, roce};
 use weir_wire::{ICRC_LEN, MAX_HEADERS, Packet, icrc};
 
 /// Checks all packets of a file; returns the number of packets per opcode, and the numbers of those with a wrong ICRC.
-fn check(name: &str) -> (BTreeMap<u8, usize>, Vec<usize>) {
+fn check(name: &str) -> (BTreeMap<u8, usize>, Vec<u64>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/captures").join(name);
     let mut opcodes = BTreeMap::new();
     let mut wrong = Vec::new();
-    for (number, frame) in (1..).zip(open(path).unwrap()) {
+    for frame in open(path).unwrap().owned_frames() {
         let frame = frame.unwrap();
+        let number = frame.number;
         let datagram = roce::find(&frame.data).unwrap_or_else(|| panic!("{name} frame {number} is not RoCEv2"));
         assert!(datagram.is_complete());
         let packet = Packet::parse(datagram.payload).unwrap_or_else(|error| panic!("{name} frame {number}: {error}"));

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use weir_capture::roce::{self, Datagram};
-use weir_capture::{Direction, Frame, open};
+use weir_capture::{Direction, OwnedFrame, open};
 use weir_link::capture::{Capture, CaptureOptions, SLOT_PORTS};
 use weir_link::faults::Faults;
 use weir_link::{Arrival, Carrier, DisabledFeatures, Inbox, Ports};
@@ -33,8 +33,8 @@ fn capture(path: &Path) -> Capture<Dummy> {
     Capture::create(Dummy::default(), path, &options).unwrap()
 }
 
-fn read(path: &Path) -> Vec<Frame> {
-    open(path).unwrap().collect::<Result<_, _>>().unwrap()
+fn read(path: &Path) -> Vec<OwnedFrame> {
+    open(path).unwrap().owned_frames().collect::<Result<_, _>>().unwrap()
 }
 
 /// A packet of any opcode, its fields derived from `n`, without ICRC.
@@ -239,7 +239,7 @@ fn injected_faults_are_commented_in_both_directions() {
 
     let frames = read(&path);
     for (direction, counts, through) in [(Direction::Out, outgoing, sent), (Direction::In, incoming, delivered)] {
-        let frames: Vec<&Frame> = frames.iter().filter(|frame| frame.direction == Some(direction)).collect();
+        let frames: Vec<&OwnedFrame> = frames.iter().filter(|frame| frame.direction == Some(direction)).collect();
         let with = |word: &str| {
             frames.iter().filter(|frame| frame.comment.as_ref().is_some_and(|text| text.contains(word))).count() as u64
         };

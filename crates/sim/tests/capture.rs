@@ -36,7 +36,7 @@ fn a_capture_has_all_frames_and_correct_icrcs() {
     let (paths, frames, total) = captured(dir.path());
     let [mut lost, mut out, mut count] = [0; 3];
     for path in &paths {
-        for frame in open(path).expect("a capture") {
+        for frame in open(path).expect("a capture").owned_frames() {
             let frame = frame.expect("a frame");
             let datagram = roce::find_udp(&frame.data).expect("UDP");
             let headers = &frame.data[14..14 + 28];

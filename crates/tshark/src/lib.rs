@@ -36,7 +36,7 @@ pub enum CompareError {
 /// Reads the file with tshark and with Weir's parser, and compares the fields.
 pub fn compare(path: impl AsRef<Path>) -> Result<Comparison, CompareError> {
     let rows = read_with_tshark(path.as_ref())?;
-    let frames = open(path)?.collect::<Result<Vec<_>, _>>()?;
+    let frames = open(path)?.owned_frames().collect::<Result<Vec<_>, _>>()?;
     if rows.len() != frames.len() {
         return Err(CompareError::Count { ours: frames.len(), theirs: rows.len() });
     }

@@ -17,7 +17,7 @@ fn assert_all_pass(path: &Path, frames: usize) {
 #[ignore = "needs tshark"]
 fn tshark_agrees_about_the_fixtures() {
     for name in ["rxe-verbs-1024.pcap", "rxe-verbs-gid0-ipv6.pcap", "rxe-hostpeer.pcap"] {
-        assert_all_pass(&fixture(name), open(fixture(name)).unwrap().count());
+        assert_all_pass(&fixture(name), open(fixture(name)).unwrap().owned_frames().count());
     }
 }
 
@@ -28,7 +28,7 @@ fn tshark_agrees_about_recorded_files() {
     let path = dir.path().join("copy.pcapng");
     let mut recorder = Recorder::create(&path, &RecorderOptions { interface: "eth0", ..Default::default() }).unwrap();
     let mut count = 0;
-    for frame in open(fixture("rxe-verbs-1024.pcap")).unwrap() {
+    for frame in open(fixture("rxe-verbs-1024.pcap")).unwrap().owned_frames() {
         let frame = frame.unwrap();
         let info = PacketInfo { timestamp: frame.timestamp, direction: Direction::Out, comment: "a remark" };
         assert!(recorder.record(&info, &[&frame.data]));
@@ -45,7 +45,7 @@ fn a_difference_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("odd.pcapng");
     let mut recorder = Recorder::create(&path, &RecorderOptions::default()).unwrap();
-    let mut data = open(fixture("rxe-verbs-1024.pcap")).unwrap().nth(1).unwrap().unwrap().data;
+    let mut data = open(fixture("rxe-verbs-1024.pcap")).unwrap().owned_frames().nth(1).unwrap().unwrap().data;
     data[14 + 28] = 0x35;
     let (head, icrc) = data.split_last_chunk_mut::<4>().unwrap();
     *icrc = weir_wire::icrc::compute_framed(&head[14..14 + 28], &head[14 + 28..]).to_le_bytes();

@@ -2,6 +2,7 @@
 //!
 //! It covers eight bytes of ones, the IP header with ones for TOS, TTL and checksum, the UDP header with ones for its
 //! checksum, the BTH with ones for its byte 4, and everything after it, pad included. It is sent little-endian.
+//! RoCE v1 and InfiniBand have other headers in front of the BTH: [`compute_global`], [`compute_local`].
 //!
 //! It covers the IPv4 Identification, which a plain UDP receiver does not see. CRC-32 is linear, so the receiver can
 //! solve for it: [`verify`] returns the Identification that makes the ICRC right, if there is one.
@@ -26,9 +27,8 @@ pub enum Verdict {
 /// # Panics
 /// If `body` is shorter than a BTH (12 bytes).
 pub fn compute(envelope: &Envelope, body: &[u8]) -> u32 {
-    let mut prefix = [0xff; 8 + 48 + 12];
-    let ip_udp = &mut prefix[8..];
-    let len = envelope.emit(body.len() + ICRC_LEN, 0xff, 0xff, ip_udp);
+    let mut prefix = [0xff; 8 + 48];
+    let len = envelope.emit(body.len() + ICRC_LEN, 0xff, 0xff, &mut prefix[8..]);
     mask_and_finish(&mut prefix, len, body)
 }
 
@@ -46,9 +46,31 @@ pub fn moved(icrc: u32, from: &Envelope, to: &Envelope, body: &[u8]) -> u32 {
 /// # Panics
 /// If `ip_udp` is not an IPv4 (without options) or IPv6 header followed by a UDP header, or `body` is shorter than 12.
 pub fn compute_framed(ip_udp: &[u8], body: &[u8]) -> u32 {
-    let mut prefix = [0xff; 8 + 48 + 12];
+    let mut prefix = [0xff; 8 + 48];
     prefix[8..8 + ip_udp.len()].copy_from_slice(ip_udp);
     mask_and_finish(&mut prefix, ip_udp.len(), body)
+}
+
+/// The ICRC of a packet behind a GRH, of RoCE v1 or of InfiniBand. It covers ones in place of the LRH, which a router
+/// replaces, and the GRH with ones for traffic class, flow label and hop limit (IBTA 7.8.1).
+///
+/// # Panics
+/// If `body` is shorter than a BTH (12 bytes).
+pub fn compute_global(grh: &[u8; 40], body: &[u8]) -> u32 {
+    let mut prefix = [0xff; 8 + 40];
+    prefix[8..].copy_from_slice(grh);
+    mask_ipv6(&mut prefix[8..]);
+    finish(&prefix, body)
+}
+
+/// The ICRC of an InfiniBand packet without a GRH. It covers the LRH with ones for the virtual lane (IBTA 7.8.1).
+///
+/// # Panics
+/// If `body` is shorter than a BTH (12 bytes).
+pub fn compute_local(lrh: &[u8; 8], body: &[u8]) -> u32 {
+    let mut prefix = *lrh;
+    prefix[0] |= 0xf0;
+    finish(&prefix, body)
 }
 
 /// Checks the ICRC of a complete UDP payload (`body` and ICRC). `envelope.ip_id` is tried first.
@@ -71,24 +93,37 @@ pub fn verify(envelope: &Envelope, datagram: &[u8]) -> Verdict {
     }
 }
 
-fn mask_and_finish(prefix: &mut [u8; 68], ip_udp_len: usize, body: &[u8]) -> u32 {
+fn mask_and_finish(prefix: &mut [u8; 56], ip_udp_len: usize, body: &[u8]) -> u32 {
     let ip = &mut prefix[8..];
     if ip_udp_len == 28 {
         ip[1] = 0xff;
         ip[8] = 0xff;
         ip[10..12].fill(0xff);
     } else {
-        ip[0] |= 0x0f;
-        ip[1..4].fill(0xff);
-        ip[7] = 0xff;
+        mask_ipv6(ip);
     }
     let end = 8 + ip_udp_len;
     prefix[end - 2..end].fill(0xff);
+    finish(&prefix[..end], body)
+}
+
+/// Puts ones into the fields of an IPv6 header or a GRH that change on the path.
+fn mask_ipv6(head: &mut [u8]) {
+    head[0] |= 0x0f;
+    head[1..4].fill(0xff);
+    head[7] = 0xff;
+}
+
+/// The CRC of masked headers (56 bytes at most) and a body.
+fn finish(prefix: &[u8], body: &[u8]) -> u32 {
     let (bth, rest) = body.split_at(12);
-    prefix[end..end + 12].copy_from_slice(bth);
-    prefix[end + 4] = 0xff;
+    let mut head = [0; 56 + 12];
+    let end = prefix.len();
+    head[..end].copy_from_slice(prefix);
+    head[end..end + 12].copy_from_slice(bth);
+    head[end + 4] = 0xff;
     let mut crc = Hasher::new();
-    crc.update(&prefix[..end + 12]);
+    crc.update(&head[..end + 12]);
     crc.update(rest);
     crc.finalize()
 }

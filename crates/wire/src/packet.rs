@@ -99,6 +99,12 @@ impl Bth {
         }
     }
 
+    /// The header at the front of `bytes`, whatever its opcode; `None` if they are too few.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        RawBth::ref_from_prefix(bytes).ok().map(|(raw, _)| Bth::from_raw(raw))
+    }
+
     /// Whether a member of the partition `own` may accept the packet: the low 15 bits are equal, and at least one of
     /// the two is a full member (IBTA 10.9.3).
     #[inline]

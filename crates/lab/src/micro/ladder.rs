@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
 use std::time::Duration;
-use weir_capture::{Direction, Frame, roce};
+use weir_capture::{Direction, OwnedFrame, roce};
 use weir_wire::{Aeth, Headers, NakCode, Operation as Wire, Packet, Reth, Syndrome};
 
 /// Facts about a run that its captures do not contain.
@@ -48,8 +48,8 @@ const BURST: u64 = 1_000_000;
 pub fn read(captures: &[&Path], context: &CaptureContext<'_>) -> Result<Traffic> {
     let mut frames = vec![];
     for path in captures {
-        let reader = weir_capture::open(path).with_context(|| path.display().to_string())?;
-        for frame in reader {
+        let mut reader = weir_capture::open(path).with_context(|| path.display().to_string())?;
+        for frame in reader.owned_frames() {
             let frame = frame.with_context(|| path.display().to_string())?;
             if captures.len() == 1 || frame.direction != Some(Direction::In) {
                 frames.push(frame);
@@ -61,7 +61,7 @@ pub fn read(captures: &[&Path], context: &CaptureContext<'_>) -> Result<Traffic>
 }
 
 /// The traffic in frames, which are in the order of their time.
-pub fn of(frames: &[Frame], context: &CaptureContext<'_>) -> Traffic {
+pub fn of(frames: &[OwnedFrame], context: &CaptureContext<'_>) -> Traffic {
     let mut reading = Reading {
         context,
         qps: (0..context.qps.len()).map(|_| Qp::default()).collect(),
@@ -335,7 +335,14 @@ mod tests {
     }
 
     /// A frame at a time in µs.
-    fn frame(at: u64, to: u32, operation: Wire, psn: u32, fill: impl FnOnce(&mut Headers), payload: usize) -> Frame {
+    fn frame(
+        at: u64,
+        to: u32,
+        operation: Wire,
+        psn: u32,
+        fill: impl FnOnce(&mut Headers),
+        payload: usize,
+    ) -> OwnedFrame {
         let mut headers = Headers::new(Bth::new(Opcode::new(Service::Rc, operation), to, Psn::new(psn)));
         fill(&mut headers);
         let mut packet = vec![0; headers.len() + payload + weir_wire::ICRC_LEN];
@@ -346,19 +353,20 @@ mod tests {
         let len = envelope.emit(packet.len(), 0, 64, &mut head);
         let data = [&[2; 12][..], &[8, 0], &head[..len], &packet].concat();
         let orig_len = data.len();
-        Frame { timestamp: at * 1000, link_type: LinkType::Ethernet, data, orig_len, direction: None, comment: None }
+        let (timestamp, link_type) = (at * 1000, LinkType::Ethernet);
+        OwnedFrame { number: 1, timestamp, link_type, data, orig_len, direction: None, comment: None }
     }
 
-    fn read_request(at: u64, psn: u32, offset: u64, len: u32) -> Frame {
+    fn read_request(at: u64, psn: u32, offset: u64, len: u32) -> OwnedFrame {
         let reth = Reth { va: (ADDRESS + offset).into(), rkey: 1.into(), dma_len: len.into() };
         frame(at, SERVER, Wire::ReadRequest, psn, |headers| headers.put(reth), 0)
     }
 
-    fn response(at: u64, psn: u32) -> Frame {
+    fn response(at: u64, psn: u32) -> OwnedFrame {
         frame(at, CLIENT, Wire::ReadResponseOnly, psn, |_| (), 100)
     }
 
-    fn send(at: u64, psn: u32, operation: Wire, payload: usize) -> Frame {
+    fn send(at: u64, psn: u32, operation: Wire, payload: usize) -> OwnedFrame {
         frame(at, SERVER, operation, psn, |_| (), payload)
     }
 
@@ -370,7 +378,7 @@ mod tests {
             frame(at, CLIENT, Wire::Acknowledge, psn, move |headers| headers.put(aeth), 0)
         };
         let begin = vec![read_request(0, 0, 0, 100), read_request(5, 1, 100, 100)];
-        let then = |more: Vec<Frame>| of(&[begin.clone(), more].concat(), &context(&micro));
+        let then = |more: Vec<OwnedFrame>| of(&[begin.clone(), more].concat(), &context(&micro));
         // The client dropped the response because of a page fault, and retransmits both READs.
         let dropped = then(vec![response(8, 0), read_request(500, 0, 0, 100), read_request(501, 1, 100, 100)]);
         assert_eq!((dropped.timeouts, dropped.packets.repeated), (0, 2));
