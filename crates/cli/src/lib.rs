@@ -1,5 +1,6 @@
 //! The `weir` command: runs programs with Weir, lists its devices, demonstrates and measures it.
 
+mod analyze;
 mod demo;
 mod devices;
 mod environment;
@@ -51,6 +52,8 @@ enum Action {
     Install(install::InstallArgs),
     /// List the adapters that Weir can imitate, flaws included, and explain their parameters
     Profiles(profiles::ProfilesArgs),
+    /// Explain captures: what went wrong, where, what it cost, and what to change
+    Analyze(analyze::AnalyzeArgs),
     /// Repeat published experiments, simulated or live, and compare the results with the papers' claims
     Lab(lab::LabArgs),
     /// Write the manual pages of this command and its subcommands into a folder
@@ -70,6 +73,7 @@ pub fn main() -> ExitCode {
     let cli = parsed.unwrap_or_else(|error| variables::name_variable(error, command).exit());
     let done = match cli.command {
         Action::Run(args) => return run::run(&args),
+        Action::Analyze(args) => return analyze::run(&args),
         Action::Env(args) => environment::run(&args),
         Action::Devices(args) => devices::run(&args),
         Action::Demo(args) => demo::run(&args),

@@ -1,0 +1,201 @@
+//! Takes the frames of captures and gives the report.
+
+use crate::detect::{Detectors, End};
+use crate::finding::Finding;
+use crate::flow::{Event, Flow, FlowKey, Record, Source, Tracker};
+use crate::packet::{FrameId, Marks, Seen};
+use crate::setup::Setups;
+use weir_capture::Frame;
+use weir_capture::packet::{Encapsulation, RdmaPacket};
+use weir_transport::Profile;
+use weir_wire::{Headers, ICRC_LEN, Opcode, Service, mad};
+
+/// An analysis in progress. Its memory grows with the number of flows, and not with the number of packets.
+#[derive(Default)]
+pub struct Analysis {
+    tracker: Tracker,
+    detectors: Detectors,
+    setups: Setups,
+    totals: Totals,
+    options: Options,
+}
+
+/// What the analysis knows besides the captures.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The adapter of all hosts, if the user names it.
+    pub profile: Option<Profile>,
+}
+
+/// Counts over all files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    pub frames: u64,
+    /// RDMA packets among them.
+    pub packets: u64,
+    /// Frames of RDMA that could not be parsed.
+    pub unparsed: u64,
+    /// Bytes of all frames on the wire.
+    pub bytes: u64,
+    /// Packets of reliable connections.
+    pub reliable: u64,
+    /// Packets of other services.
+    pub unreliable: u64,
+    /// Congestion notification packets.
+    pub cnps: u64,
+    /// Time of the first and of the last frame, ns since 1970.
+    pub first: u64,
+    pub last: u64,
+}
+
+/// All that the analysis found.
+pub struct Report {
+    pub totals: Totals,
+    /// The flows; pairs of them are connections.
+    pub flows: Vec<Flow>,
+    /// The gravest first, by what they cost.
+    pub findings: Vec<Finding>,
+    pub setups: Setups,
+}
+
+/// Explicit congestion notification: the switch marked the packet.
+const CONGESTION_EXPERIENCED: u8 = 3;
+/// The FECN bit of a BTH's first byte before the destination QP.
+const FECN: u8 = 0x80;
+/// The opcode of a congestion notification packet (IBTA annex A17).
+const CNP: Opcode = Opcode(0x81);
+
+impl Analysis {
+    pub fn new(options: Options) -> Analysis {
+        Analysis { options, ..Analysis::default() }
+    }
+
+    /// Takes the next frame of file number `file`. Files that continue each other come one after the other.
+    pub fn frame(&mut self, file: u16, frame: &Frame<'_>) {
+        let totals = &mut self.totals;
+        totals.frames += 1;
+        totals.bytes += frame.orig_len as u64;
+        if totals.first == 0 {
+            totals.first = frame.timestamp;
+        }
+        totals.last = totals.last.max(frame.timestamp);
+        if let Some(packet) = weir_capture::packet::find(frame) {
+            totals.packets += 1;
+            self.packet(file, frame, &packet);
+        }
+    }
+
+    /// Ends the analysis.
+    pub fn finish(self) -> Report {
+        let Analysis { mut tracker, mut detectors, setups, totals, options } = self;
+        tracker.finish(&mut |flow, record: &mut Record, event: Event<'_>| {
+            note(record, &event);
+            detectors.event(flow, &event);
+        });
+        let end = End { flows: tracker.flows(), setups: &setups, last: totals.last, profile: options.profile.as_ref() };
+        let mut findings = detectors.findings(&end);
+        findings.sort_by_key(|finding| (std::cmp::Reverse(finding.cost.time), finding.kind));
+        Report { totals, flows: tracker.into_flows(), findings, setups }
+    }
+
+    fn packet(&mut self, file: u16, frame: &Frame<'_>, packet: &RdmaPacket<'_>) {
+        let room = packet.transport_len.saturating_sub(ICRC_LEN);
+        let headers = match packet.headers() {
+            Ok(headers) => headers,
+            Err(_) if packet.transport.first() == Some(&CNP.0) => {
+                self.totals.cnps += 1;
+                return self.detectors.notification(packet, frame.timestamp, FrameId { file, number: frame.number });
+            }
+            Err(_) => {
+                self.totals.unparsed += 1;
+                return;
+            }
+        };
+        match headers.bth.opcode.service() {
+            Service::Rc | Service::Xrc => self.totals.reliable += 1,
+            service => {
+                self.totals.unreliable += 1;
+                if service == Service::Ud && headers.bth.dest_qp == mad::GSI_QPN {
+                    self.management(packet, &headers);
+                }
+                return;
+            }
+        }
+        let payload = headers.payload_len(room - headers.len()).unwrap_or(0) as u32;
+        let congested = packet.traffic_class & 3 == CONGESTION_EXPERIENCED || headers.bth.congestion & FECN != 0;
+        let marks = Marks { ack_req: false, bad_icrc: packet.icrc_ok() == Some(false), congested };
+        let id = FrameId { file, number: frame.number };
+        let seen = Seen::new(frame.timestamp, id, &headers, payload, marks);
+        let key = FlowKey { from: packet.from, to: packet.to, qpn: headers.bth.dest_qp };
+        let source = Source { file, direction: frame.direction, port: source_port(packet) };
+        let detectors = &mut self.detectors;
+        self.tracker.packet(key, source, &seen, &mut |flow, record: &mut Record, event: Event<'_>| {
+            note(record, &event);
+            detectors.event(flow, &event);
+        });
+    }
+
+    fn management(&mut self, packet: &RdmaPacket<'_>, headers: &Headers) {
+        let body = &packet.transport[headers.len().min(packet.transport.len())..];
+        if let Some(datagram) = body.get(..mad::LEN)
+            && let Some((one, other)) = self.setups.message(packet.from, packet.to, datagram)
+        {
+            self.tracker.connected(one, other);
+        }
+    }
+}
+
+fn source_port(packet: &RdmaPacket<'_>) -> u16 {
+    match packet.encapsulation {
+        Encapsulation::RoceV2 { src_port } => src_port,
+        _ => 0,
+    }
+}
+
+/// Enters an event in the flow's counts, timeline and clips.
+fn note(record: &mut Record, event: &Event<'_>) {
+    let Record { stats, clips } = record;
+    match event {
+        Event::New(request) => {
+            stats.goodput += u64::from(request.bytes);
+            stats.outstanding += 1;
+            stats.most_outstanding = stats.most_outstanding.max(stats.outstanding);
+            stats.messages += u64::from(request.ends);
+        }
+        Event::Repeat(repeat) => {
+            stats.repeats += 1;
+            stats.repeated_bytes += u64::from(repeat.payload);
+            stats.timeline.at(repeat.time).repeats += 1;
+            if !repeat.follows {
+                clips.event(repeat.cause, repeat.frame, repeat.waited);
+            }
+        }
+        Event::Completed { request, at, .. } => {
+            stats.outstanding = stats.outstanding.saturating_sub(1);
+            if request.ends {
+                stats.latency(at.saturating_sub(request.began));
+            }
+        }
+        Event::RnrNak { .. } => stats.rnr_naks += 1,
+        Event::SequenceNak { .. } => stats.sequence_naks += 1,
+        Event::Packet { at, from_requester } => {
+            if stats.packets == 0 {
+                stats.first = at.time;
+            }
+            stats.last = stats.last.max(at.time);
+            stats.packets += 1;
+            stats.requests += u64::from(*from_requester);
+            stats.acks += u64::from(!from_requester && at.name() == "ACK");
+            stats.bytes += u64::from(at.payload);
+            stats.congested += u64::from(at.marks.congested);
+            stats.bad_icrc += u64::from(at.marks.bad_icrc);
+            let outstanding = stats.outstanding;
+            let interval = stats.timeline.at(at.time);
+            interval.packets += 1;
+            interval.bytes += u64::from(at.payload);
+            interval.outstanding = interval.outstanding.max(outstanding);
+            clips.packet(at, *from_requester);
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,124 @@
+//! Packet damming: a request is lost because the responder was replaying a READ of the same QP (T 5.1).
+//!
+//! Evidence in the packets: a READ is repeated, after an RNR NAK or a response that the requester dropped. Before its
+//! response comes, the requester sends a request that is new to the responder. Nothing answers that request, until an
+//! ACK timeout passes (T fig 5.3, 6.2) or a later request makes the responder send a sequence NAK (T fig 5.6).
+//!
+//! A packet that the network loses at the same moment looks the same. So the decision weighs all requests of the flow:
+//! with damming nearly every new request during a replay is lost; without, as many as outside of replays. With D lost
+//! and S answered requests during replays, and the share p lost elsewhere, the odds of damming are
+//! (0.9/p)^D · (0.1/(1-p))^S. The finding's confidence follows from them.
+
+use super::End;
+use super::common::{PerFlow, Sightings, paired, time, times};
+use crate::advice;
+use crate::finding::{Finding, FindingKind};
+use crate::flow::{Cause, FlowId, Repeat, Request};
+use weir_wire::Psn;
+
+/// The requests during replays.
+#[derive(Debug, Default)]
+pub struct Damming {
+    flows: PerFlow<Dammed>,
+}
+
+#[derive(Debug, Default)]
+struct Dammed {
+    lost: Sightings,
+    /// Requests during a replay that were answered without a repetition.
+    survived: u64,
+    /// Losses outside of replays.
+    elsewhere: u64,
+    /// Lost requests that a sequence NAK revealed, so that no timeout passed.
+    revealed: u64,
+    longest: u64,
+    psn: Psn,
+    kind: &'static str,
+}
+
+/// The share of new requests that a damming adapter loses during replays.
+const LOST_SHARE: f64 = 0.9;
+/// A finding needs this probability.
+const ENOUGH: f64 = 0.5;
+
+impl Damming {
+    pub fn repeat(&mut self, flow: FlowId, repeat: &Repeat) {
+        if repeat.follows {
+            return;
+        }
+        let during = repeat.request.filter(|request| request.during_replay);
+        match (during, repeat.cause) {
+            (Some(request), Cause::Timeout | Cause::SequenceNak) => {
+                let dammed = self.flows.entry(flow).or_default();
+                dammed.lost.see_repeat(repeat);
+                dammed.revealed += u64::from(repeat.cause == Cause::SequenceNak);
+                if repeat.waited >= dammed.longest {
+                    (dammed.longest, dammed.psn, dammed.kind) = (repeat.waited, repeat.psn, request.kind.name());
+                }
+            }
+            (None, Cause::Timeout | Cause::SequenceNak | Cause::ResponseGap) => {
+                self.flows.entry(flow).or_default().elsewhere += 1;
+            }
+            _ => {}
+        }
+    }
+
+    /// A request that was first sent during a replay has its response.
+    pub fn completed(&mut self, flow: FlowId, request: &Request) {
+        if request.sent == 1 {
+            self.flows.entry(flow).or_default().survived += 1;
+        }
+    }
+
+    /// Whether this repetition's loss is explained by damming, in the flow as a whole.
+    pub fn explains(&self, end: &End<'_>, flow: FlowId) -> bool {
+        self.flows.get(&flow).is_some_and(|dammed| dammed.probability(end, flow) >= ENOUGH)
+    }
+
+    /// The frames of the repetitions that damming explains, as many as were kept.
+    pub fn lost(&self, flow: FlowId) -> Option<&Sightings> {
+        self.flows.get(&flow).map(|dammed| &dammed.lost)
+    }
+
+    pub fn findings(&self, end: &End<'_>) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for (flow, dammed) in &self.flows {
+            let probability = dammed.probability(end, *flow);
+            if probability < ENOUGH {
+                continue;
+            }
+            let text = format!(
+                "{} lost while the responder replayed a READ of the same QP. The longest wait: {} with PSN {} waited \
+                 {}.{}",
+                times(dammed.lost.count, "request"),
+                dammed.kind,
+                dammed.psn.get(),
+                time(dammed.longest),
+                match dammed.revealed {
+                    0 => String::new(),
+                    all if all == dammed.lost.count => " Later requests revealed the loss before a timeout.".to_owned(),
+                    some => format!(" {} revealed by a later request before a timeout.", times(some, "loss")),
+                },
+            );
+            let advice = [advice::short_rnr(), vec![advice::dummy()], advice::no_odp(), advice::prefetch()].concat();
+            let confidence = paired(end, *flow, probability);
+            findings.push(dammed.lost.finding(FindingKind::Damming, *flow, confidence, text, advice));
+        }
+        findings
+    }
+}
+
+impl Dammed {
+    /// The probability that the adapter, and not the network, lost the requests.
+    fn probability(&self, end: &End<'_>, flow: FlowId) -> f64 {
+        if self.lost.count == 0 {
+            return 0.0;
+        }
+        let stats = &end.flow(flow).record.stats;
+        // Half a loss more than seen: that none was seen does not exclude one.
+        let share = ((self.elsewhere as f64 + 0.5) / (stats.requests as f64 + 1.0)).min(0.9);
+        let lost = (LOST_SHARE / share).ln() * self.lost.count as f64;
+        let survived = ((1.0 - LOST_SHARE) / (1.0 - share)).ln() * self.survived as f64;
+        1.0 / (1.0 + (-(lost + survived)).exp())
+    }
+}

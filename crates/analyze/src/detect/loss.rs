@@ -1,0 +1,119 @@
+//! Packet loss, and what go-back-N made of it.
+//!
+//! Evidence: a sequence NAK (the responder misses a request packet); a response to a READ of which packets are missing, or
+//! a later acknowledgement without it; an ACK timeout; a complete response after which the requester repeats as late as
+//! after a timeout (it was lost behind the point of capture). Losses that damming explains are not counted.
+//!
+//! The cost: all packets that went again, lost or not, and the time until they went.
+
+use super::End;
+use super::common::{PerFlow, Sightings, paired, time, times};
+use super::damming::Damming;
+use super::page_fault::SOON;
+use crate::advice;
+use crate::finding::{Finding, FindingKind};
+use crate::flow::{Cause, FlowId, Nak, Repeat, Request};
+use crate::packet::Seen;
+
+/// Losses by flow.
+#[derive(Debug, Default)]
+pub struct Losses {
+    flows: PerFlow<Lost>,
+}
+
+#[derive(Debug, Default)]
+struct Lost {
+    seen: Sightings,
+    requests: u64,
+    responses: u64,
+    timeouts: u64,
+    /// The repetitions that follow belong to it.
+    open: bool,
+}
+
+impl Losses {
+    pub fn sequence_nak(&mut self, flow: FlowId, nak: &Nak, request: Option<&Request>) {
+        if request.is_some_and(|request| request.during_replay) {
+            return;
+        }
+        let lost = self.flows.entry(flow).or_default();
+        lost.requests += 1;
+        lost.seen.evidence(&[nak.frame]);
+        if let Some(request) = request {
+            lost.seen.evidence(&[request.last.frame]);
+        }
+        lost.seen.see(nak.time, &[]);
+    }
+
+    pub fn response_gap(&mut self, flow: FlowId, at: &Seen, _packets: u32) {
+        let lost = self.flows.entry(flow).or_default();
+        lost.responses += 1;
+        lost.seen.see(at.time, &[at.frame]);
+    }
+
+    pub fn repeat(&mut self, flow: FlowId, repeat: &Repeat) {
+        let dammed = repeat.request.is_some_and(|request| request.during_replay);
+        let late = repeat.cause == Cause::Discarded && repeat.waited > SOON;
+        if repeat.follows {
+            if let Some(lost) = self.flows.get_mut(&flow).filter(|lost| lost.open) {
+                lost.seen.cost.add_packet(repeat.payload);
+            }
+            return;
+        }
+        let counts = matches!(repeat.cause, Cause::SequenceNak | Cause::ResponseGap | Cause::Timeout) || late;
+        if !counts || dammed && repeat.cause != Cause::ResponseGap {
+            if let Some(lost) = self.flows.get_mut(&flow) {
+                lost.open = false;
+            }
+            return;
+        }
+        let lost = self.flows.entry(flow).or_default();
+        lost.open = true;
+        if repeat.cause == Cause::Timeout {
+            lost.timeouts += 1;
+            lost.seen.see(repeat.time, &[repeat.previous]);
+        } else if late {
+            lost.responses += 1;
+            lost.seen.see(repeat.time, &[repeat.previous]);
+        }
+        lost.seen.cost.add_packet(repeat.payload);
+        lost.seen.cost.time += repeat.waited;
+        lost.seen.evidence(&[repeat.frame]);
+        lost.seen.to = lost.seen.to.max(repeat.time);
+    }
+
+    pub fn findings(&self, end: &End<'_>, damming: &Damming, explained: &[FlowId]) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for flow in (0..end.flows.len() as u32).map(FlowId) {
+            let mut lost =
+                self.flows.get(&flow).map(|lost| (lost.seen.clone(), lost.requests, lost.responses, lost.timeouts));
+            if let Some(others) = damming.lost(flow).filter(|lost| lost.count > 0)
+                && !damming.explains(end, flow)
+            {
+                lost.get_or_insert_default().0.absorb(others);
+            }
+            let Some((seen, requests, responses, timeouts)) = lost.filter(|(seen, ..)| seen.count > 0) else {
+                continue;
+            };
+            // What a peer that stopped does not answer is not lost.
+            if explained.contains(&flow) && requests + responses == 0 {
+                continue;
+            }
+            let text = format!(
+                "Lost packets: {} in requests, {} in responses, {} that only a timeout revealed. {} went again ({} bytes); \
+                 the waits add up to {}.",
+                requests,
+                responses,
+                timeouts,
+                times(seen.cost.packets, "packet"),
+                seen.cost.bytes,
+                time(seen.cost.time),
+            );
+            let advice = [advice::lossless(), vec![advice::cables()]].concat();
+            let certain = requests + responses > 0;
+            let confidence = paired(end, flow, if certain { 0.97 } else { 0.8 });
+            findings.push(seen.finding(FindingKind::Loss, flow, confidence, text, advice));
+        }
+        findings
+    }
+}

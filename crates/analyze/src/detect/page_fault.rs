@@ -1,0 +1,130 @@
+//! Network page faults of both sides, and what they cost (T 4.2).
+//!
+//! At the responder: an RNR NAK for a request that needs no posted receive (READ, WRITE, atomic) can only mean that a page
+//! is missing. For a SEND it may also mean that no receive is posted; that NAK leaves at once, while the NAK of a page
+//! fault waits until the page has come (T fig 4.3, 4.4). So RNR NAKs for SENDs count as page faults if they came later
+//! than [`LATE`], or if the flow has others of which it is certain.
+//!
+//! At the requester: a complete response to a READ arrives, and the READ is repeated within [`SOON`]: its buffer's page
+//! was missing and the response was dropped. A repetition after a longer time means that the response was lost between
+//! the point of capture and the requester.
+
+use super::End;
+use super::common::{PerFlow, Sightings, paired, time, times};
+use crate::advice;
+use crate::finding::{Finding, FindingKind};
+use crate::flow::{Cause, FlowId, Nak, Repeat, Request};
+
+/// Page faults at responders, by the flow of the requests.
+#[derive(Debug, Default)]
+pub struct ResponderFaults {
+    flows: PerFlow<Faults>,
+}
+
+#[derive(Debug, Default)]
+struct Faults {
+    seen: Sightings,
+    certain: u64,
+    /// The repetitions belong to it: the last RNR NAK was a page fault's.
+    open: bool,
+}
+
+/// Page faults at requesters.
+#[derive(Debug, Default)]
+pub struct RequesterFaults {
+    flows: PerFlow<Dropped>,
+}
+
+#[derive(Debug, Default)]
+struct Dropped {
+    seen: Sightings,
+    /// READs that dropped a response.
+    reads: u64,
+    bytes: u64,
+}
+
+/// An RNR NAK that comes later than this waited for a page, ns.
+pub const LATE: u64 = 100_000;
+/// A requester with a page fault repeats within this time, ns.
+pub const SOON: u64 = 5_000_000;
+
+impl ResponderFaults {
+    pub fn rnr_nak(&mut self, flow: FlowId, nak: &Nak, request: Option<&Request>) {
+        let Some(request) = request else { return };
+        let certain = !request.takes_receive;
+        let late = nak.latency.is_some_and(|latency| latency > LATE);
+        let known = self.flows.get(&flow).is_some_and(|faults| faults.certain > 0);
+        if certain || late || known {
+            let faults = self.flows.entry(flow).or_default();
+            faults.certain += u64::from(certain);
+            faults.open = true;
+            faults.seen.see(nak.time, &[request.last.frame, nak.frame]);
+        } else if let Some(faults) = self.flows.get_mut(&flow) {
+            faults.open = false;
+        }
+    }
+
+    pub fn repeat(&mut self, flow: FlowId, repeat: &Repeat) {
+        if let Some(faults) = self.flows.get_mut(&flow).filter(|faults| faults.open)
+            && matches!(repeat.cause, Cause::Rnr { .. })
+        {
+            faults.seen.cost.add_packet(repeat.payload);
+            if !repeat.follows {
+                faults.seen.cost.time += repeat.waited;
+                faults.seen.evidence(&[repeat.frame]);
+                faults.seen.to = repeat.time;
+            }
+        }
+    }
+
+    /// Whether a flow's RNR NAKs are page faults.
+    pub fn has(&self, flow: FlowId) -> bool {
+        self.flows.contains_key(&flow)
+    }
+
+    pub fn findings(&self, end: &End<'_>) -> Vec<Finding> {
+        let finding = |(flow, faults): (&FlowId, &Faults)| {
+            let text = format!(
+                "{} met a missing page at the responder and got an RNR NAK; the repetitions took {} and {}.",
+                times(faults.seen.count, "request"),
+                time(faults.seen.cost.time),
+                times(faults.seen.cost.packets, "packet"),
+            );
+            let advice = [advice::prefetch(), advice::short_rnr(), advice::no_odp()].concat();
+            let confidence = paired(end, *flow, if faults.certain > 0 { 0.99 } else { 0.85 });
+            faults.seen.finding(FindingKind::ResponderPageFault, *flow, confidence, text, advice)
+        };
+        self.flows.iter().map(finding).collect()
+    }
+}
+
+impl RequesterFaults {
+    pub fn repeat(&mut self, flow: FlowId, repeat: &Repeat) {
+        if repeat.cause != Cause::Discarded || repeat.waited > SOON {
+            return;
+        }
+        let Some(request) = repeat.request else { return };
+        let dropped = self.flows.entry(flow).or_default();
+        dropped.seen.see_repeat(repeat);
+        dropped.bytes += u64::from(request.bytes);
+        dropped.reads += u64::from(request.discards == 0);
+        if let Some(answered) = request.answered {
+            dropped.seen.evidence(&[answered.frame]);
+        }
+    }
+
+    pub fn findings(&self, end: &End<'_>) -> Vec<Finding> {
+        let finding = |(flow, dropped): (&FlowId, &Dropped)| {
+            let text = format!(
+                "{} dropped {} ({} bytes of data) because a page of the buffer was missing, and repeated; this took {}.",
+                times(dropped.reads, "READ"),
+                times(dropped.seen.count, "response"),
+                dropped.bytes,
+                time(dropped.seen.cost.time),
+            );
+            let advice = [advice::prefetch(), advice::no_odp()].concat();
+            dropped.seen.finding(FindingKind::RequesterPageFault, *flow, paired(end, *flow, 0.95), text, advice)
+        };
+        self.flows.iter().map(finding).collect()
+    }
+}

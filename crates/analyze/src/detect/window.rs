@@ -1,0 +1,71 @@
+//! Duplicates and packets out of the window, without a loss that explains them.
+//!
+//! Evidence: responses that no open request explains, and requests that came twice although nothing was lost and no timer
+//! can have run out. A few of them follow every loss; so the finding needs [`FEW`] of them, and more than twice as many
+//! as repetitions with a known cause.
+
+use super::End;
+use super::common::{PerFlow, Sightings, paired};
+use crate::advice;
+use crate::finding::{Finding, FindingKind};
+use crate::flow::{Cause, FlowId, Repeat};
+use crate::packet::Seen;
+
+/// Such packets by flow.
+#[derive(Debug, Default)]
+pub struct OutOfWindow {
+    flows: PerFlow<Outside>,
+}
+
+#[derive(Debug, Default)]
+struct Outside {
+    seen: Sightings,
+    strays: u64,
+    twice: u64,
+    explained: u64,
+}
+
+/// Fewer are no finding.
+const FEW: u64 = 4;
+
+impl OutOfWindow {
+    pub fn stray(&mut self, flow: FlowId, at: &Seen) {
+        let outside = self.flows.entry(flow).or_default();
+        outside.strays += 1;
+        outside.seen.see(at.time, &[at.frame]);
+    }
+
+    pub fn repeat(&mut self, flow: FlowId, repeat: &Repeat) {
+        let outside = self.flows.entry(flow).or_default();
+        if repeat.cause == Cause::Unseen && !repeat.follows {
+            outside.twice += 1;
+            outside.seen.see(repeat.time, &[repeat.previous, repeat.frame]);
+            outside.seen.cost.add_packet(repeat.payload);
+        } else {
+            outside.explained += 1;
+        }
+    }
+
+    pub fn findings(&self, end: &End<'_>) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for (flow, outside) in &self.flows {
+            let count = outside.strays + outside.twice;
+            if count < FEW || count <= 2 * outside.explained || !end.flow(*flow).half.has_responses() {
+                continue;
+            }
+            let text = format!(
+                "{} responses belong to no open request, and {} requests came twice, without a loss.",
+                outside.strays, outside.twice
+            );
+            let confidence = paired(end, *flow, 0.8);
+            findings.push(outside.seen.finding(
+                FindingKind::OutOfWindow,
+                *flow,
+                confidence,
+                text,
+                vec![advice::one_path(), advice::cables()],
+            ));
+        }
+        findings
+    }
+}

@@ -1,0 +1,337 @@
+//! One half of a connection: the requests of one end, and the responses of the other.
+//!
+//! Captures are not perfect: they may begin in the middle, lack packets, and have packets in the wrong order. A half
+//! takes whatever comes and reports what it means ([`Event`]); it never refuses a packet. Its memory is bounded by the
+//! number of open requests, of which it keeps [`OPEN`] at most.
+
+use super::event::{Cause, Event, Nak, Repeat};
+use super::replay::Replay;
+use super::request::{LARGEST_MTU, Request, SMALLEST_MTU, Transmission};
+use crate::packet::{Kind, Seen};
+use std::collections::VecDeque;
+use weir_wire::Psn;
+
+/// The state of one half.
+#[derive(Debug, Default)]
+pub struct Half {
+    /// The PSN after the last new request.
+    next: Option<Psn>,
+    /// Requests without a complete response, in the order of their PSNs.
+    pub(super) open: VecDeque<Request>,
+    /// READs and atomics with a complete response, which the requester may still drop and repeat.
+    pub(super) done: VecDeque<Request>,
+    /// Responses that came before their requests: time stamps of some captures jitter.
+    early: VecDeque<Seen>,
+    mtu: Option<u32>,
+    /// Start of the message that is being sent.
+    began: u64,
+    /// The last repetition of a row.
+    burst: Option<Burst>,
+    /// When the ACK timer was last restarted by a response.
+    pub(super) progress: u64,
+    pub(super) nak: Option<LastNak>,
+    /// When a response was last missing although a later response arrived.
+    pub(super) gap: Option<u64>,
+    pub(super) replay: Replay,
+    /// The last PSN that an ACK covered.
+    pub(super) acknowledged: Option<Psn>,
+    /// Some response was seen.
+    pub(super) has_responses: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Burst {
+    psn: Psn,
+    time: u64,
+    cause: Cause,
+}
+
+/// The last RNR or sequence NAK.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastNak {
+    pub psn: Psn,
+    pub time: u64,
+    /// The timer's code; `None`: a sequence NAK.
+    pub rnr: Option<u8>,
+}
+
+/// The most open requests that are kept. Adapters have up to 32,768 work requests in a queue, of which few are open.
+pub const OPEN: usize = 16_384;
+/// READs and atomics that are kept for their repetition; adapters have 16 in flight, 128 at most.
+const DONE: usize = 32;
+/// Responses that are kept for a request that comes later.
+const EARLY: usize = 8;
+/// Requests that are repeated together follow each other within this time, ns.
+const BURST: u64 = 1_000_000;
+/// A jump of PSNs beyond this is a new connection of the same QP numbers.
+const RESTART: u32 = 1 << 15;
+/// No ACK timer is shorter in practice, ns: 8 µs can be set, but takes longer.
+const SHORTEST_TIMEOUT: u64 = 100_000;
+
+impl Half {
+    /// Takes a request of this half's requester.
+    pub fn request(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        if packet.opcode.starts_message() {
+            self.began = packet.time;
+        } else if packet.opcode.has_payload() && !packet.opcode.ends_message() {
+            self.learn_mtu(packet.payload);
+        }
+        if let Some(next) = self.next
+            && packet.psn.since(next).unsigned_abs() > RESTART
+            && self.place(packet.psn).is_none()
+        {
+            self.settle_all(sink);
+            let has_responses = self.has_responses;
+            *self = Half { began: packet.time, has_responses, ..Half::default() };
+        }
+        let next = *self.next.get_or_insert(packet.psn);
+        let mut ahead = packet.psn.since(next);
+        if ahead > 0 && self.correct_length(packet.psn) {
+            ahead = 0;
+        }
+        if ahead >= 0 {
+            if ahead > 0 {
+                sink(Event::Gap { psn: next, packets: ahead as u32, at: packet });
+            }
+            self.add_new(packet, sink);
+        } else if let Some(at) = self.place(packet.psn) {
+            self.repeat_open(at, packet, sink);
+        } else if let Some(at) = self.done.iter().position(|request| request.covers(packet.psn)) {
+            self.repeat_done(at, packet, sink);
+        } else if self.open.front().is_some_and(|front| front.psn.before(packet.psn)) && !self.is_acknowledged(packet) {
+            sink(Event::Late { at: packet });
+            let request = Request::new(packet, self.mtu, self.began);
+            let at = self.open.partition_point(|open| open.psn.before(packet.psn));
+            self.open.insert(at, request);
+        } else {
+            self.repeat_forgotten(packet, sink);
+        }
+    }
+
+    /// The first request that is not completed.
+    pub fn oldest(&self) -> Option<&Request> {
+        self.open.front()
+    }
+
+    /// The open requests, oldest first.
+    pub fn open(&self) -> impl Iterator<Item = &Request> {
+        self.open.iter()
+    }
+
+    /// Whether a response with this PSN belongs to a request that is open, or was a moment ago.
+    pub fn expects(&self, psn: Psn) -> bool {
+        self.place(psn).is_some() || self.done.iter().any(|request| request.covers(psn))
+    }
+
+    /// Whether any response was seen.
+    pub fn has_responses(&self) -> bool {
+        self.has_responses
+    }
+
+    /// When the last response that restarted the ACK timer came, ns since 1970; 0: none.
+    pub fn last_response(&self) -> u64 {
+        self.progress
+    }
+
+    /// Time and timer code of the last NAK, if it is an RNR NAK.
+    pub fn last_rnr_nak(&self) -> Option<(u64, u8)> {
+        self.nak.and_then(|nak| Some((nak.time, nak.rnr?)))
+    }
+
+    /// Reports the requests that were completed; called at the end of a capture.
+    pub fn settle_all(&mut self, sink: &mut impl FnMut(Event<'_>)) {
+        while self.settle(sink) {}
+    }
+
+    fn add_new(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        let mut request = Request::new(packet, self.mtu, self.began);
+        request.during_replay = self.replay.covers(&request, packet.time);
+        request.first_during_replay = request.during_replay;
+        self.next = Some(request.end());
+        self.burst = None;
+        sink(Event::New(&request));
+        if self.open.len() == OPEN {
+            self.open.pop_front();
+        }
+        self.open.push_back(request);
+        while let Some(at) = self.early.iter().position(|early| request.covers(early.psn)) {
+            let response = self.early.remove(at).expect("its place was found");
+            self.response(&response, sink);
+        }
+    }
+
+    fn repeat_open(&mut self, at: usize, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        let mut request = self.open[at];
+        self.repeat(&mut request, packet, sink);
+        self.open[at] = request;
+    }
+
+    fn repeat_done(&mut self, at: usize, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        let mut request = self.done.remove(at).expect("its place was found");
+        self.repeat(&mut request, packet, sink);
+        let at = self.open.partition_point(|open| open.psn.before(request.psn));
+        self.open.insert(at, request);
+    }
+
+    fn repeat(&mut self, request: &mut Request, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        let follows = self.follows(packet);
+        let (cause, since) = self.cause(request, packet, follows);
+        sink(Event::Repeat(&Repeat {
+            psn: packet.psn,
+            kind: request.kind,
+            cause,
+            waited: packet.time.saturating_sub(since),
+            follows: follows.is_some(),
+            payload: packet.payload,
+            frame: packet.frame,
+            previous: request.last.frame,
+            time: packet.time,
+            previous_time: request.last.time,
+            request: Some(*request),
+        }));
+        request.sent += 1;
+        request.discards += u32::from(cause == Cause::Discarded);
+        request.timeouts += u32::from(cause == Cause::Timeout && follows.is_none());
+        request.last = Transmission { time: packet.time, frame: packet.frame };
+        request.answered = None;
+        request.received = packet.psn.since(request.psn).max(0) as u32;
+        request.during_replay = self.replay.covers(request, packet.time);
+        self.replay.repeated(request, packet.time);
+        self.burst = Some(Burst { psn: packet.psn, time: packet.time, cause });
+    }
+
+    fn repeat_forgotten(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        let follows = self.follows(packet);
+        let cause = follows.unwrap_or(if self.has_responses { Cause::Acknowledged } else { Cause::Unseen });
+        sink(Event::Repeat(&Repeat {
+            psn: packet.psn,
+            kind: packet.kind(),
+            cause,
+            waited: packet.time.saturating_sub(self.progress),
+            follows: follows.is_some(),
+            payload: packet.payload,
+            frame: packet.frame,
+            previous: packet.frame,
+            time: packet.time,
+            previous_time: packet.time,
+            request: None,
+        }));
+        self.burst = Some(Burst { psn: packet.psn, time: packet.time, cause });
+    }
+
+    /// The cause of the repetition before, if this repetition follows it at once.
+    fn follows(&self, packet: &Seen) -> Option<Cause> {
+        let burst = self.burst?;
+        let near = packet.time.saturating_sub(burst.time) < BURST;
+        (near && burst.psn.before(packet.psn)).then_some(burst.cause)
+    }
+
+    /// Why a request is repeated, and the time since which the requester waited.
+    fn cause(&self, request: &Request, packet: &Seen, follows: Option<Cause>) -> (Cause, u64) {
+        let since = request.last.time;
+        if let Some(cause) = follows {
+            return (cause, packet.time);
+        }
+        if let Some(nak) = self.nak.filter(|nak| nak.time >= since && !request.psn.before(nak.psn)) {
+            let cause = nak.rnr.map_or(Cause::SequenceNak, |code| Cause::Rnr { code });
+            return (cause, nak.time);
+        }
+        if let Some(answered) = request.answered {
+            return (Cause::Discarded, answered.time);
+        }
+        if let Some(gap) = self.gap.filter(|gap| *gap >= since)
+            && request.kind.returns_data()
+        {
+            return (Cause::ResponseGap, gap);
+        }
+        let since = since.max(self.progress.min(packet.time));
+        if !self.has_responses || packet.time.saturating_sub(since) < SHORTEST_TIMEOUT {
+            return (Cause::Unseen, since);
+        }
+        (Cause::Timeout, since)
+    }
+
+    fn is_acknowledged(&self, packet: &Seen) -> bool {
+        self.acknowledged.is_some_and(|psn| !psn.before(packet.psn))
+    }
+
+    /// The open request with this PSN.
+    pub(super) fn place(&self, psn: Psn) -> Option<usize> {
+        let after = self.open.partition_point(|open| !psn.before(open.psn));
+        let at = after.checked_sub(1)?;
+        self.open[at].covers(psn).then_some(at)
+    }
+
+    /// Corrects the number of PSNs of the last request, a READ, if it was a guess; true if `next` is its end.
+    fn correct_length(&mut self, next: Psn) -> bool {
+        let Half { open, done, .. } = self;
+        let last = open.iter_mut().chain(done).max_by_key(|request| request.psn.since(next));
+        let Some(last) = last.filter(|last| !last.psns_certain) else { return false };
+        let psns = next.since(last.psn) as u32;
+        // The smallest MTU gives the largest number.
+        if psns > last.bytes.div_ceil(SMALLEST_MTU) {
+            return false;
+        }
+        (last.psns, last.psns_certain) = (psns, true);
+        true
+    }
+
+    /// A packet that is not the last of its message carries as much as the path MTU.
+    pub(super) fn learn_mtu(&mut self, payload: u32) {
+        if self.mtu.is_none() && (SMALLEST_MTU..=LARGEST_MTU).contains(&payload) {
+            self.mtu = Some(payload);
+            for request in self.open.iter_mut().filter(|request| !request.psns_certain) {
+                (request.psns, request.psns_certain) = (request.bytes.div_ceil(payload).max(1), true);
+            }
+            if let (Some(last), Some(next)) = (self.open.back(), self.next)
+                && next.before(last.end())
+            {
+                self.next = Some(last.end());
+            }
+        }
+    }
+
+    /// The end of the last request is known.
+    pub(super) fn ends_at(&mut self, end: Psn) {
+        if self.next.is_some_and(|next| next.before(end)) {
+            self.next = Some(end);
+        }
+    }
+
+    /// Whether the PSN is beyond all requests seen.
+    pub(super) fn is_beyond(&self, psn: Psn) -> bool {
+        self.next.is_none_or(|next| !psn.before(next))
+    }
+
+    pub(super) fn keep_early(&mut self, packet: &Seen) {
+        if self.early.len() == EARLY {
+            self.early.pop_front();
+        }
+        self.early.push_back(*packet);
+    }
+
+    /// A READ or an atomic has its response.
+    pub(super) fn keep_done(&mut self, request: Request, sink: &mut impl FnMut(Event<'_>)) {
+        if self.done.len() == DONE {
+            self.settle(sink);
+        }
+        self.done.push_back(request);
+    }
+
+    /// Reports the oldest completed READ or atomic.
+    fn settle(&mut self, sink: &mut impl FnMut(Event<'_>)) -> bool {
+        let Some(request) = self.done.pop_front() else { return false };
+        let at = request.answered.map_or(request.last.time, |answered| answered.time);
+        sink(Event::Completed { request: &request, at, acknowledged_alone: true });
+        true
+    }
+
+    pub(super) fn note_nak(&mut self, nak: &Nak, rnr: Option<u8>) {
+        self.nak = Some(LastNak { psn: nak.psn, time: nak.time, rnr });
+    }
+}
+
+/// The kinds of requests that an ACK completes.
+pub(super) fn needs_only_ack(kind: Kind) -> bool {
+    !kind.returns_data()
+}

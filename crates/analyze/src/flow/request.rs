@@ -1,0 +1,107 @@
+//! A request packet on the wire, from its first transmission to its response.
+
+use crate::packet::{FrameId, Kind, Seen};
+use weir_wire::Psn;
+
+/// A request packet that was seen: of a READ or an atomic the whole request, otherwise a packet of a message.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    pub psn: Psn,
+    /// PSNs that it takes: more than one for a READ with several response packets.
+    pub psns: u32,
+    /// Whether `psns` is certain: a READ's number follows from the path MTU, which the capture may not tell yet.
+    pub psns_certain: bool,
+    pub kind: Kind,
+    pub takes_receive: bool,
+    /// It ends a message.
+    pub ends: bool,
+    /// It asks for an acknowledgement.
+    pub ack_req: bool,
+    /// Bytes: of a READ those asked for, otherwise those carried.
+    pub bytes: u32,
+    pub rkey: u32,
+    pub va: u64,
+    /// Start of its message: the first transmission of the message's first packet.
+    pub began: u64,
+    pub first: Transmission,
+    pub last: Transmission,
+    /// Number of transmissions.
+    pub sent: u32,
+    /// RNR NAKs for it.
+    pub rnr_naks: u32,
+    /// Repetitions although a complete response had been seen.
+    pub discards: u32,
+    /// Timeouts.
+    pub timeouts: u32,
+    /// The last complete response to the last transmission.
+    pub answered: Option<Transmission>,
+    /// The first complete response to any transmission.
+    pub first_answered: Option<u64>,
+    /// Of a READ: PSNs of the response that were seen in a row since its last transmission.
+    pub received: u32,
+    /// The last transmission was a request that the responder did not know, while it replayed a READ.
+    pub during_replay: bool,
+    /// The first transmission was that.
+    pub first_during_replay: bool,
+}
+
+/// When and where a packet was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Transmission {
+    /// Nanoseconds since 1970.
+    pub time: u64,
+    pub frame: FrameId,
+}
+
+impl Request {
+    /// A request at its first transmission. `mtu` is the path MTU as far as it is known, bytes.
+    pub fn new(packet: &Seen, mtu: Option<u32>, began: u64) -> Request {
+        let at = Transmission { time: packet.time, frame: packet.frame };
+        let kind = packet.kind();
+        let (psns, psns_certain) = match (kind, mtu) {
+            (Kind::Read, Some(mtu)) => (packet.message.div_ceil(mtu).max(1), true),
+            // The largest MTU gives the smallest number: the next request corrects it.
+            (Kind::Read, None) => (packet.message.div_ceil(LARGEST_MTU).max(1), packet.message <= SMALLEST_MTU),
+            _ => (1, true),
+        };
+        Request {
+            psn: packet.psn,
+            psns,
+            psns_certain,
+            kind,
+            takes_receive: packet.takes_receive(),
+            ends: packet.opcode.ends_message(),
+            ack_req: packet.marks.ack_req,
+            bytes: if kind == Kind::Read { packet.message } else { packet.payload },
+            rkey: packet.rkey,
+            va: packet.va,
+            began,
+            first: at,
+            last: at,
+            sent: 1,
+            rnr_naks: 0,
+            discards: 0,
+            timeouts: 0,
+            answered: None,
+            first_answered: None,
+            received: 0,
+            during_replay: false,
+            first_during_replay: false,
+        }
+    }
+
+    /// The PSN after its own.
+    pub fn end(&self) -> Psn {
+        self.psn.plus(self.psns)
+    }
+
+    /// Whether it has this PSN.
+    pub fn covers(&self, psn: Psn) -> bool {
+        let offset = psn.since(self.psn);
+        offset >= 0 && (offset as u32) < self.psns
+    }
+}
+
+/// Path MTUs (IBTA 9.4.3), bytes.
+pub const SMALLEST_MTU: u32 = 256;
+pub const LARGEST_MTU: u32 = 4096;

@@ -1,0 +1,184 @@
+//! Responses of a half: ACKs, NAKs, READ responses and atomic responses, and which requests they complete.
+
+use super::event::{Event, Nak};
+use super::half::{Half, needs_only_ack};
+use super::request::{Request, Transmission};
+use crate::packet::Seen;
+use weir_wire::{NakCode, Operation, Psn, Syndrome};
+
+impl Half {
+    /// Takes a response of this half's responder.
+    pub fn response(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        use Operation::*;
+        self.has_responses = true;
+        match packet.opcode.operation() {
+            Some(ReadResponseFirst | ReadResponseMiddle | ReadResponseLast | ReadResponseOnly) => {
+                self.read_response(packet, sink);
+            }
+            Some(AtomicAcknowledge) => self.data_response(packet, sink),
+            Some(Acknowledge) => match packet.acknowledgement() {
+                Some(Syndrome::Ack(_)) => self.ack(packet, sink),
+                Some(Syndrome::RnrNak(timer)) => {
+                    let nak = self.nak(packet, sink);
+                    self.note_nak(&nak, Some(timer.code()));
+                    let place = self.place(nak.psn);
+                    if let Some(at) = place {
+                        self.open[at].rnr_naks += 1;
+                    }
+                    let request = place.map(|at| &self.open[at]);
+                    sink(Event::RnrNak { nak, timer, request });
+                }
+                Some(Syndrome::Nak(NakCode::PsnSequence)) => {
+                    let nak = self.nak(packet, sink);
+                    self.note_nak(&nak, None);
+                    let request = self.place(nak.psn).map(|at| &self.open[at]);
+                    sink(Event::SequenceNak { nak, request });
+                }
+                Some(Syndrome::Nak(code)) => {
+                    let nak = self.nak(packet, sink);
+                    let request = self.place(nak.psn).map(|at| &self.open[at]);
+                    sink(Event::Fatal { nak, code, request });
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    fn ack(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        if self.place(packet.psn).is_some() {
+            self.complete_until(packet.psn.next(), packet, sink);
+        } else if self.is_beyond(packet.psn) {
+            // Its request was not captured, or comes later in the file.
+            self.complete_until(packet.psn.next(), packet, sink);
+            self.keep_early(packet);
+        } else if self.acknowledged != Some(packet.psn) && !self.done.iter().any(|done| done.covers(packet.psn)) {
+            sink(Event::Stray { at: packet });
+        }
+    }
+
+    /// The common part of NAKs: requests before theirs are acknowledged.
+    fn nak(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) -> Nak {
+        self.complete_until(packet.psn, packet, sink);
+        self.progress = packet.time;
+        let latency = self.place(packet.psn).map(|at| packet.time.saturating_sub(self.open[at].last.time));
+        Nak { psn: packet.psn, time: packet.time, frame: packet.frame, latency }
+    }
+
+    /// Completes the requests before `end` that an ACK completes.
+    fn complete_until(&mut self, end: Psn, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        let covered = |open: &Request| !end.before(open.end());
+        let count = self.open.iter().take_while(|open| covered(open)).count();
+        if count == 0 {
+            return;
+        }
+        let ending = |open: &&Request| needs_only_ack(open.kind) && open.ends;
+        let messages = self.open.iter().take(count).filter(ending).count();
+        let mut at = 0;
+        for _ in 0..count {
+            if !needs_only_ack(self.open[at].kind) {
+                // The responder executed it, so that its response is lost or late.
+                self.gap = Some(packet.time);
+                at += 1;
+                continue;
+            }
+            let mut request = self.open.remove(at).expect("it was counted");
+            request.answered = Some(Transmission { time: packet.time, frame: packet.frame });
+            request.first_answered.get_or_insert(packet.time);
+            self.acknowledged = Some(request.end().minus(1));
+            sink(Event::Completed { request: &request, at: packet.time, acknowledged_alone: messages == 1 });
+        }
+        self.progress = packet.time;
+    }
+
+    /// A response of one packet that carries data.
+    fn data_response(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        match self.place(packet.psn) {
+            Some(at) => self.answer(at, packet, sink),
+            None => self.unexplained(packet, sink),
+        }
+    }
+
+    fn read_response(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        if !packet.opcode.ends_message() {
+            self.learn_mtu(packet.payload);
+        }
+        let Some(at) = self.place_of_response(packet) else { return self.unexplained(packet, sink) };
+        let request = &mut self.open[at];
+        let offset = packet.psn.since(request.psn).max(0) as u32;
+        let expected = request.received;
+        if offset > expected {
+            self.gap = Some(packet.time);
+            sink(Event::ResponseGap { at: packet, packets: offset - expected });
+            // The rest of this response is of no use, unless what is missing comes late.
+            self.progress = packet.time;
+            return;
+        }
+        if offset < expected && offset > 0 {
+            return; // a part of an older response
+        }
+        request.received = offset + 1;
+        if packet.opcode.ends_message() {
+            if !request.psns_certain {
+                (request.psns, request.psns_certain) = (offset + 1, true);
+            }
+            let end = request.end();
+            self.ends_at(end);
+            self.answer(at, packet, sink);
+        } else {
+            self.complete_before(at, packet, sink);
+            self.progress = packet.time;
+        }
+    }
+
+    /// The open READ of a response. While its number of PSNs is a guess, a later PSN may be its own.
+    fn place_of_response(&self, packet: &Seen) -> Option<usize> {
+        self.place(packet.psn).or_else(|| {
+            let after = self.open.partition_point(|open| !packet.psn.before(open.psn));
+            let at = after.checked_sub(1)?;
+            (!self.open[at].psns_certain && packet.opcode.has_payload()).then_some(at)
+        })
+    }
+
+    /// The open request at this place has its complete response.
+    fn answer(&mut self, at: usize, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        let at = self.complete_before(at, packet, sink);
+        let mut request = self.open.remove(at).expect("the caller found it");
+        request.answered = Some(Transmission { time: packet.time, frame: packet.frame });
+        request.first_answered.get_or_insert(packet.time);
+        if request.sent > 1 {
+            self.replay.answered(&request, packet.time);
+        }
+        self.progress = packet.time;
+        self.keep_done(request, sink);
+    }
+
+    /// A response acknowledges the requests before its own (IBTA 9.7.5.1.2). Returns the new place of the request.
+    fn complete_before(&mut self, at: usize, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) -> usize {
+        if at == 0 {
+            return 0;
+        }
+        let psn = self.open[at].psn;
+        self.complete_until(psn, packet, sink);
+        self.place(psn).unwrap_or(0)
+    }
+
+    fn unexplained(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        if let Some(request) = self.done.iter().find(|done| done.covers(packet.psn)).copied() {
+            if !packet.opcode.ends_message() {
+                return;
+            }
+            if let Some(ended) = self.replay.answered_again(&request, packet.time) {
+                for open in self.open.iter_mut().filter(|open| open.last.time >= ended) {
+                    open.first_during_replay |= open.sent == 1;
+                    open.during_replay = true;
+                }
+            }
+            sink(Event::AnsweredAgain { at: packet, request: &request });
+        } else if self.is_beyond(packet.psn) {
+            self.keep_early(packet);
+        } else {
+            sink(Event::Stray { at: packet });
+        }
+    }
+}

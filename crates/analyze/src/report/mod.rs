@@ -1,0 +1,7 @@
+//! The report as a document: what text, JSON and HTML are made of.
+
+mod document;
+mod text;
+
+pub use document::{Connection, Document, FindingEntry, Half, Interval, LadderStep, Peer};
+pub use text::{Style, text};

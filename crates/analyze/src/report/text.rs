@@ -1,0 +1,195 @@
+//! The report as text for a terminal of 80 columns.
+
+use super::document::{Connection, Document, FindingEntry, Half, Peer};
+use crate::advice::{Advice, Layer};
+use crate::detect::time;
+use std::fmt::Write;
+
+/// How text is written.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Style {
+    /// With escape sequences for colours.
+    pub colours: bool,
+    /// Connections that the table has at most.
+    pub connections: usize,
+}
+
+const COLUMNS: usize = 80;
+
+/// The report as text.
+pub fn text(document: &Document, style: Style) -> String {
+    let mut out = String::new();
+    let capture = &document.capture;
+    let _ = writeln!(out, "{}", wrapped(&document.files.join(", "), 0));
+    let _ = writeln!(
+        out,
+        "{} frames in {}, {} RDMA packets, {}",
+        capture.frames,
+        time(capture.duration_ns),
+        capture.packets,
+        counted(document.connections.len(), "connection"),
+    );
+    if capture.unparsed > 0 {
+        let _ = writeln!(out, "{} RDMA packets could not be parsed", capture.unparsed);
+    }
+    let _ = writeln!(out);
+    if document.findings.is_empty() {
+        let _ = writeln!(out, "Nothing found.");
+    }
+    for (at, entry) in document.findings.iter().enumerate() {
+        finding(&mut out, at + 1, entry, document, style);
+    }
+    connections(&mut out, document, style);
+    out
+}
+
+fn finding(out: &mut String, number: usize, entry: &FindingEntry, document: &Document, style: Style) {
+    let bold = |text: String| if style.colours { format!("\x1b[1;31m{text}\x1b[0m") } else { text };
+    let title = format!("{number}. {}", capital(entry.title));
+    let right = format!("cost {}  confidence {:.0} %", cost(entry), entry.confidence * 100.0);
+    let gap = COLUMNS.saturating_sub(title.chars().count() + right.chars().count()).max(2);
+    let _ = writeln!(out, "{}{}{right}", bold(title), " ".repeat(gap));
+    let others = match entry.connections.len() {
+        1 => String::new(),
+        more => format!(" and {}", counted(more - 1, "more connection")),
+    };
+    let line = format!("{} -> {}{others}", peer(&entry.requester), peer(&entry.responder));
+    let _ = writeln!(out, "{}", wrapped(&line, 3));
+    let start = entry.from.saturating_sub(document.capture.start) as f64 / 1e9;
+    let end = entry.to.saturating_sub(document.capture.start) as f64 / 1e9;
+    let mut line = format!("{start:.6} s to {end:.6} s");
+    if !entry.frames.is_empty() {
+        let _ = write!(line, ", frames {}", frames(entry));
+    }
+    let _ = writeln!(out, "{}", wrapped(&line, 3));
+    let _ = writeln!(out, "{}", wrapped(&entry.text, 3));
+    let mut layer = None;
+    for advice in &entry.advice {
+        let _ = writeln!(out, "{}", advised(advice, layer));
+        layer = Some(advice.layer);
+    }
+    let _ = writeln!(out);
+}
+
+/// A line of advice; the layer stands before its first.
+fn advised(advice: &Advice, before: Option<Layer>) -> String {
+    let layer = if before == Some(advice.layer) { "" } else { advice.layer.name() };
+    let line = format!("{layer:<9}  {}: {} ({})", advice.setting, advice.value, advice.why);
+    wrapped_after(&line, 5, 16)
+}
+
+fn frames(entry: &FindingEntry) -> String {
+    let numbers: Vec<String> = entry.frames.iter().take(8).map(u64::to_string).collect();
+    let more = if entry.frames.len() > numbers.len() { " …" } else { "" };
+    format!("{}{more}", numbers.join(", "))
+}
+
+fn cost(entry: &FindingEntry) -> String {
+    match (entry.cost_ns, entry.cost_packets) {
+        (0, 0) => "none".to_owned(),
+        (0, packets) => counted(packets as usize, "packet"),
+        (nanoseconds, _) => time(nanoseconds),
+    }
+}
+
+fn connections(out: &mut String, document: &Document, style: Style) {
+    let rows: Vec<(&Connection, &Half)> = document
+        .connections
+        .iter()
+        .flat_map(|connection| connection.halves.iter().map(move |half| (connection, half)))
+        .collect();
+    if rows.is_empty() || style.connections == 0 {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "{:<37} {:>8} {:>8} {:>7} {:>7} {:>6}",
+        "requester QP -> responder QP", "messages", "MB/s", "p50", "p99", "again"
+    );
+    for (connection, half) in rows.iter().take(style.connections) {
+        let [from, to] = [half.requester, 1 - half.requester].map(|end| short(&connection.ends[end]));
+        let latency = |value: Option<u64>| value.map_or("-".to_owned(), brief);
+        let _ = writeln!(
+            out,
+            "{:<37} {:>8} {:>8.1} {:>7} {:>7} {:>5.1}%",
+            fit(&format!("{from} > {to}"), 37),
+            half.messages,
+            half.bytes_per_second / 1e6,
+            latency(half.latency_p50_ns),
+            latency(half.latency_p99_ns),
+            half.repeat_share * 100.0,
+        );
+    }
+    if rows.len() > style.connections {
+        let _ = writeln!(out, "and {} more: --html or --json has all", rows.len() - style.connections);
+    }
+}
+
+fn peer(peer: &Peer) -> String {
+    match peer.qp {
+        Some(qp) => format!("{} QP {qp}", peer.address),
+        None => format!("{} QP ?", peer.address),
+    }
+}
+
+fn short(peer: &Peer) -> String {
+    match peer.qp {
+        Some(qp) => format!("{} {qp}", peer.address),
+        None => format!("{} ?", peer.address),
+    }
+}
+
+/// A text of this many columns at most; the middle of a longer one is left out.
+fn fit(text: &str, columns: usize) -> String {
+    let length = text.chars().count();
+    if length <= columns {
+        return text.to_owned();
+    }
+    let (head, tail) = (columns / 2, columns - columns / 2 - 1);
+    let start: String = text.chars().take(head).collect();
+    let end: String = text.chars().skip(length - tail).collect();
+    format!("{start}…{end}")
+}
+
+/// A time in seven columns at most.
+fn brief(nanoseconds: u64) -> String {
+    match nanoseconds {
+        0..1_000_000 => format!("{:.0}us", nanoseconds as f64 / 1e3),
+        1_000_000..10_000_000_000 => format!("{:.0}ms", nanoseconds as f64 / 1e6),
+        _ => format!("{:.0}s", nanoseconds as f64 / 1e9),
+    }
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// Lines of 80 columns, indented.
+fn wrapped(text: &str, indent: usize) -> String {
+    wrapped_after(text, indent, indent)
+}
+
+/// As [`wrapped`], with another indentation from the second line on. Keeps runs of spaces at the start of the text.
+fn wrapped_after(text: &str, first: usize, others: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = " ".repeat(first);
+    let mut empty = true;
+    for word in text.split(' ') {
+        if !empty && line.chars().count() + 1 + word.chars().count() > COLUMNS {
+            lines.push(std::mem::replace(&mut line, " ".repeat(others)));
+            empty = true;
+        }
+        if !empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        empty = false;
+    }
+    lines.push(line);
+    lines.join("\n")
+}

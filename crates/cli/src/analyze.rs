@@ -1,0 +1,128 @@
+//! `weir analyze`: what captures tell.
+
+use anyhow::{Context, Result};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use weir_analyze::report::{Document, Style, text};
+use weir_analyze::{Analysis, Options};
+use weir_capture::{CaptureError, Reader};
+
+/// Arguments of `weir analyze`.
+#[derive(Args, Debug)]
+#[command(after_help = STATUS)]
+pub struct AnalyzeArgs {
+    /// Captures: pcap or pcapng, compressed with gzip or zstd or not; `-` is standard input. Several files are parts of
+    /// one capture, or captures of both sides
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+
+    /// The adapter of the hosts, if it is known: a name that `weir profiles` lists, or a file. Its timeouts are compared
+    /// with those in the capture
+    #[arg(long, value_name = "PROFILE")]
+    profile: Option<String>,
+
+    /// Connections that the table shows
+    #[arg(long, value_name = "NUMBER", default_value_t = 20)]
+    connections: usize,
+}
+
+const STATUS: &str = "Exit status: 0 if nothing was found, 1 if something was found, 2 after an error.";
+
+/// Exit status after an error.
+const ERROR: u8 = 2;
+
+/// Analyzes the captures and prints the report.
+pub fn run(args: &AnalyzeArgs) -> ExitCode {
+    match analyzed(args) {
+        Ok(found) => ExitCode::from(u8::from(found)),
+        Err(error) => {
+            eprintln!("weir: {error:#}");
+            ExitCode::from(ERROR)
+        }
+    }
+}
+
+/// Whether anything was found.
+fn analyzed(args: &AnalyzeArgs) -> Result<bool> {
+    let profile = args.profile.as_deref().map(weir_profiles::load).transpose()?;
+    let mut analysis = Analysis::new(Options { profile });
+    for (number, path) in in_order(&args.files)?.into_iter().enumerate() {
+        read(&mut analysis, number as u16, path)?;
+    }
+    let report = analysis.finish();
+    let names: Vec<String> = args.files.iter().map(|path| path.display().to_string()).collect();
+    let document = Document::new(&report, &names);
+    if args.json {
+        println!("{}", document.json());
+    } else {
+        let style = Style { colours: io::stdout().is_terminal(), connections: args.connections };
+        print!("{}", text(&document, style));
+    }
+    Ok(!document.findings.is_empty())
+}
+
+/// The files, each opened, in the order of their first frames: parts of a capture may be named in any order.
+fn in_order(files: &[PathBuf]) -> Result<Vec<&Path>> {
+    let mut order: Vec<(u64, &Path)> = Vec::new();
+    for path in files {
+        let first = if files.len() == 1 || path.as_os_str() == "-" {
+            0
+        } else {
+            let mut reader = opened(path)?;
+            reader.next_frame().ok().flatten().map_or(0, |frame| frame.timestamp)
+        };
+        order.push((first, path));
+    }
+    order.sort_by_key(|(first, _)| *first);
+    Ok(order.into_iter().map(|(_, path)| path).collect())
+}
+
+fn opened(path: &Path) -> Result<Reader> {
+    weir_capture::open(path).with_context(|| path.display().to_string())
+}
+
+/// Frames between two looks at the progress.
+const FRAMES: u64 = 1 << 16;
+
+fn read(analysis: &mut Analysis, number: u16, path: &Path) -> Result<()> {
+    let mut reader = opened(path)?;
+    let bar = progress(path);
+    loop {
+        match reader.next_frame() {
+            Ok(Some(frame)) => {
+                analysis.frame(number, &frame);
+                if frame.number % FRAMES == 0 {
+                    bar.set_position(reader.position());
+                }
+            }
+            Ok(None) => break,
+            // What comes before the cut is as good as ever.
+            Err(error @ CaptureError::Truncated { .. }) => {
+                bar.suspend(|| eprintln!("weir: {}: {error}; what comes before is analyzed", path.display()));
+                break;
+            }
+            Err(error) => return Err(error).with_context(|| path.display().to_string()),
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// On a terminal, how much of the file has been read.
+fn progress(path: &Path) -> ProgressBar {
+    let length = path.metadata().map_or(0, |metadata| metadata.len());
+    if !io::stderr().is_terminal() || length == 0 {
+        return ProgressBar::hidden();
+    }
+    let style = "{msg} {bar:30} {bytes}/{total_bytes} {eta}";
+    let bar = ProgressBar::new(length).with_style(ProgressStyle::with_template(style).expect("the template is valid"));
+    let name = path.file_name().map_or_else(|| "-".into(), |name| name.to_string_lossy().into_owned());
+    bar.with_message(name)
+}
