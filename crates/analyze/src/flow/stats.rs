@@ -63,7 +63,8 @@ impl Stats {
         let histogram = self.latencies.get_or_insert_with(|| {
             Box::new(Histogram::new(2).expect("two digits are a valid precision")) // grows as needed
         });
-        histogram.saturating_record(nanoseconds.max(1));
+        // Not `saturating_record`: it does not grow. Longer than 2^63 ns is no latency.
+        let _ = histogram.record(nanoseconds.max(1));
     }
 
     /// The latency that the share `quantile` of the messages does not exceed, ns; `None` without completed messages.
