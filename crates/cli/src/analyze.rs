@@ -1,12 +1,13 @@
 //! `weir analyze`: what captures tell.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use weir_analyze::report::{Document, Style, text};
+use weir_analyze::report::{Document, Style, html, text};
 use weir_analyze::{Analysis, Options};
 use weir_capture::{CaptureError, Reader};
 
@@ -22,6 +23,10 @@ pub struct AnalyzeArgs {
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
+
+    /// Also write the report as a page for a browser: one file, with drawings of the packets
+    #[arg(long, value_name = "OUT.html")]
+    html: Option<PathBuf>,
 
     /// The adapter of the hosts, if it is known: a name that `weir profiles` lists, or a file. Its timeouts are compared
     /// with those in the capture
@@ -53,8 +58,8 @@ pub fn run(args: &AnalyzeArgs) -> ExitCode {
 fn analyzed(args: &AnalyzeArgs) -> Result<bool> {
     let profile = args.profile.as_deref().map(weir_profiles::load).transpose()?;
     let mut analysis = Analysis::new(Options { profile });
-    for (number, path) in in_order(&args.files)?.into_iter().enumerate() {
-        read(&mut analysis, number as u16, path)?;
+    for number in in_order(&args.files)? {
+        read(&mut analysis, number as u16, &args.files[number])?;
     }
     let report = analysis.finish();
     let names: Vec<String> = args.files.iter().map(|path| path.display().to_string()).collect();
@@ -65,23 +70,40 @@ fn analyzed(args: &AnalyzeArgs) -> Result<bool> {
         let style = Style { colours: io::stdout().is_terminal(), connections: args.connections };
         print!("{}", text(&document, style));
     }
+    if let Some(path) = &args.html {
+        write_page(path, &document, &args.files)?;
+    }
     Ok(!document.findings.is_empty())
 }
 
-/// The files, each opened, in the order of their first frames: parts of a capture may be named in any order.
-fn in_order(files: &[PathBuf]) -> Result<Vec<&Path>> {
-    let mut order: Vec<(u64, &Path)> = Vec::new();
-    for path in files {
+/// Writes the page, and says where it is: on standard error, because standard output may be JSON.
+fn write_page(path: &Path, document: &Document, captures: &[PathBuf]) -> Result<()> {
+    // A capture that is named in the place of the page would be gone.
+    let same = |capture: &PathBuf| matches!((capture.canonicalize(), path.canonicalize()), (Ok(a), Ok(b)) if a == b);
+    if captures.iter().any(same) {
+        bail!("{}: --html names a capture; name another file", path.display());
+    }
+    fs::write(path, html(document)).with_context(|| {
+        format!("cannot write the report to {}: name a file in a folder that can be written", path.display())
+    })?;
+    eprintln!("weir: the report is in {}: open it in a browser", path.display());
+    Ok(())
+}
+
+/// Indices of the files, each opened, in the order of their first frames: parts of a capture may be named in any order.
+fn in_order(files: &[PathBuf]) -> Result<Vec<usize>> {
+    let mut order: Vec<(u64, usize)> = Vec::new();
+    for (number, path) in files.iter().enumerate() {
         let first = if files.len() == 1 || path.as_os_str() == "-" {
             0
         } else {
             let mut reader = opened(path)?;
             reader.next_frame().ok().flatten().map_or(0, |frame| frame.timestamp)
         };
-        order.push((first, path));
+        order.push((first, number));
     }
-    order.sort_by_key(|(first, _)| *first);
-    Ok(order.into_iter().map(|(_, path)| path).collect())
+    order.sort();
+    Ok(order.into_iter().map(|(_, number)| number).collect())
 }
 
 fn opened(path: &Path) -> Result<Reader> {

@@ -1,7 +1,11 @@
 //! The report as a document: what text, JSON and HTML are made of.
 
 mod document;
+mod html;
+mod ladder;
 mod text;
 
-pub use document::{Connection, Document, FindingEntry, Half, Interval, LadderStep, Peer};
+pub use document::{Capture, Connection, Document, FindingEntry, Half, Interval, Peer};
+pub use html::html;
+pub use ladder::{LadderStep, Mark};
 pub use text::{Style, text};
