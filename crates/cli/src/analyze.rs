@@ -148,3 +148,52 @@ fn progress(path: &Path) -> ProgressBar {
     let name = path.file_name().map_or_else(|| "-".into(), |name| name.to_string_lossy().into_owned());
     bar.with_message(name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document() -> Document {
+        Document::new(&Analysis::new(Options::default()).finish(), &["a.pcap".to_owned()])
+    }
+
+    #[test]
+    fn the_page_is_written_and_replaces_an_older_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.html");
+        fs::write(&path, "older".repeat(100_000)).unwrap();
+        write_page(&path, &document(), &[]).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), html(&document()));
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_written_is_an_error_with_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("no/such/folder/out.html");
+        let error = format!("{:#}", write_page(&path, &document(), &[]).unwrap_err());
+        assert!(error.contains("no/such/folder/out.html") && error.contains("No such file"), "{error}");
+    }
+
+    #[test]
+    fn a_page_does_not_replace_a_capture() {
+        let folder = tempfile::tempdir().unwrap();
+        let capture = folder.path().join("a.pcap");
+        fs::write(&capture, "packets").unwrap();
+        let same = folder.path().join(".").join("a.pcap");
+        let error = write_page(&same, &document(), std::slice::from_ref(&capture)).unwrap_err().to_string();
+        assert!(error.contains("names a capture"), "{error}");
+        assert_eq!(fs::read_to_string(&capture).unwrap(), "packets");
+    }
+
+    #[test]
+    fn an_earlier_part_is_read_first_and_keeps_its_number_of_the_command_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let files: Vec<PathBuf> = ["b.pcap", "a.pcap"].map(|name| folder.path().join(name)).into();
+        let header = [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0];
+        let frame = |seconds: u8| [[seconds, 0, 0, 0], [0; 4], [1, 0, 0, 0], [1, 0, 0, 0]].concat();
+        for (file, seconds) in files.iter().zip([9, 3]) {
+            fs::write(file, [&header[..], &frame(seconds), &[0]].concat()).unwrap();
+        }
+        assert_eq!(in_order(&files).unwrap(), [1, 0]);
+    }
+}

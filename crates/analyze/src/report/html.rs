@@ -13,12 +13,13 @@ use sha2::{Digest, Sha256};
 const PAGE: &str = include_str!("html/page.html");
 const STYLE: &str = include_str!("html/page.css");
 /// In the order of their use: each uses only those before it.
-const SCRIPTS: [&str; 6] = [
+const SCRIPTS: [&str; 7] = [
     include_str!("html/dom.js"),
     include_str!("html/ladder.js"),
     include_str!("html/findings.js"),
     include_str!("html/timeline.js"),
     include_str!("html/connections.js"),
+    include_str!("html/connection.js"),
     include_str!("html/page.js"),
 ];
 

@@ -1,4 +1,4 @@
-// The table of connections, which sorts and filters, and the view of one connection.
+// The table of connections, which sorts and filters.
 //
 // The table has elements for the lines on the screen only; two empty rows take the place of those above and below.
 
@@ -19,95 +19,35 @@ const endName = (addresses, qps) => (line) => peerName({ address: addresses[line
 const findingsOf = (line) => FINDINGS_OF.get(D.connection[line]) || [];
 const repeatShare = (line) => D.repeats[line] / Math.max(D.requests[line], 1);
 
-// `key`: what sorts, null at the end in both directions; `text`: what is shown; `up`: a first click sorts upwards.
+// A column. `key`: what sorts, null at the end in both directions; `text`: what is shown.
+const column = (id, title, width, key, text, hint) => ({ id, title, width, key, text, hint });
+// A first click on it sorts downwards, the largest first.
+const amount = (...parts) => ({ ...column(...parts), number: true });
+const of = (values) => (line) => values[line];
+const shown = (values, text) => (line) => text(values[line]);
+
 const COLUMNS = [
-  {
-    id: 'connection',
-    title: '#',
-    width: 52,
-    key: (l) => D.connection[l],
-    text: (l) => String(D.connection[l]),
-    up: true,
-  },
-  {
-    id: 'from',
-    title: 'Requester',
-    width: 184,
-    key: endKey(D.from, D.from_qp),
-    text: endName(D.from, D.from_qp),
-    up: true,
-  },
-  { id: 'to', title: 'Responder', width: 184, key: endKey(D.to, D.to_qp), text: endName(D.to, D.to_qp), up: true },
-  {
-    id: 'messages',
-    title: 'Messages',
-    width: 84,
-    key: (l) => D.messages[l],
-    text: (l) => grouped(D.messages[l]),
-    number: true,
-  },
-  { id: 'bytes', title: 'Data', width: 78, key: (l) => D.bytes[l], text: (l) => bytes(D.bytes[l]), number: true },
-  { id: 'rate', title: 'Rate', width: 88, key: (l) => D.rate[l], text: (l) => rate(D.rate[l]), number: true },
-  {
-    id: 'p50',
-    title: 'p50',
-    width: 76,
-    key: (l) => D.p50[l],
-    text: (l) => time(D.p50[l]),
-    number: true,
-    hint: 'Median latency',
-  },
-  {
-    id: 'p99',
-    title: 'p99',
-    width: 76,
-    key: (l) => D.p99[l],
-    text: (l) => time(D.p99[l]),
-    number: true,
-    hint: '99 of 100 messages took no longer',
-  },
-  {
-    id: 'repeats',
-    title: 'Repeats',
-    width: 78,
-    key: repeatShare,
-    text: (l) => percent(repeatShare(l)),
-    number: true,
-    hint: 'Share of request packets that were sent again',
-  },
-  {
-    id: 'rnr',
-    title: 'RNR',
-    width: 60,
-    key: (l) => D.rnr_naks[l],
-    text: (l) => grouped(D.rnr_naks[l]),
-    number: true,
-    hint: 'RNR NAKs',
-  },
-  {
-    id: 'naks',
-    title: 'NAKs',
-    width: 66,
-    key: (l) => D.sequence_naks[l],
-    text: (l) => grouped(D.sequence_naks[l]),
-    number: true,
-    hint: 'Sequence NAKs',
-  },
-  {
-    id: 'open',
-    title: 'Open',
-    width: 66,
-    key: (l) => D.outstanding[l],
-    text: (l) => grouped(D.outstanding[l]),
-    number: true,
-    hint: 'The most outstanding request packets',
-  },
+  column('connection', '#', 68, of(D.connection), shown(D.connection, String)),
+  column('from', 'Requester', 176, endKey(D.from, D.from_qp), endName(D.from, D.from_qp)),
+  column('to', 'Responder', 176, endKey(D.to, D.to_qp), endName(D.to, D.to_qp)),
+  amount('messages', 'Messages', 94, of(D.messages), shown(D.messages, grouped)),
+  amount('bytes', 'Data', 72, of(D.bytes), shown(D.bytes, bytes)),
+  amount('rate', 'Rate', 84, of(D.rate), shown(D.rate, rate)),
+  amount('p50', 'p50', 72, of(D.p50), shown(D.p50, time), 'Median latency'),
+  amount('p99', 'p99', 72, of(D.p99), shown(D.p99, time), '99 of 100 messages took no longer'),
+  amount('repeats', 'Repeats', 80, repeatShare, (line) => percent(repeatShare(line)), 'Request packets sent again'),
+  amount('rnr', 'RNR', 60, of(D.rnr_naks), shown(D.rnr_naks, grouped), 'RNR NAKs'),
+  amount('naks', 'NAKs', 68, of(D.sequence_naks), shown(D.sequence_naks, grouped), 'Sequence NAKs'),
+  amount(
+    'open',
+    'Open',
+    66,
+    of(D.outstanding),
+    shown(D.outstanding, grouped),
+    'The most outstanding request packets',
+  ),
   // The gravest finding of a connection decides.
-  {
-    id: 'findings',
-    title: 'Findings',
-    key: (l) => (findingsOf(l).length ? DATA.findings.length - findingsOf(l)[0] : 0),
-  },
+  amount('findings', 'Findings', null, (line) => (findingsOf(line).length ? -findingsOf(line)[0] : null)),
 ];
 
 const table = {
@@ -123,9 +63,9 @@ const table = {
 // What a filter looks into: addresses, QP and connection numbers, kinds of findings.
 function haystack(line) {
   const kinds = findingsOf(line).flatMap((at) => [DATA.findings[at].kind, DATA.findings[at].title]);
-  return ` #${D.connection[line]} ${D.from[line]} qp ${D.from_qp[line] ?? '?'} ${D.to[line]} qp ${D.to_qp[line] ?? '?'} `
-    .concat([...new Set(kinds)].join(' '), ' ')
-    .toLowerCase();
+  const end = (address, qp) => `${address} qp ${qp ?? '?'}`;
+  const ends = [end(D.from[line], D.from_qp[line]), end(D.to[line], D.to_qp[line])];
+  return ` #${D.connection[line]} ${[...ends, ...new Set(kinds)].join(' ')} `.toLowerCase();
 }
 
 // A word of digits is a whole number, so that 17 does not find 1700; other words may be parts.
@@ -176,7 +116,7 @@ function renderHeads() {
         'th',
         {
           scope: 'col',
-          class: column.number ? 'num' : null,
+          class: column.number && column.width ? 'num' : null,
           'data-column': column.id,
           'aria-sort': sorted ? (table.up ? 'ascending' : 'descending') : 'none',
         },
@@ -194,7 +134,7 @@ function renderHeads() {
 }
 
 function sortBy(column) {
-  table.up = table.sort === column.id ? !table.up : Boolean(column.up);
+  table.up = table.sort === column.id ? !table.up : !column.number;
   table.sort = column.id;
   arrange();
   document.querySelector(`th[data-column="${column.id}"] button`).focus({ preventScroll: true });
@@ -230,36 +170,38 @@ function spacer(lines) {
 
 function tableRow(line, at) {
   const id = D.connection[line];
+  const open = () => lead(`#connection-${id}`);
+  const attributes = {
+    'data-line': line,
+    'data-at': at,
+    'aria-rowindex': at + 2,
+    class: id === table.opened ? 'opened' : null,
+    onclick: (event) => event.target.closest('a, button') || open(),
+  };
+  const cells = COLUMNS.map((column) => {
+    if (column.id === 'findings') return findingsCell(line);
+    const text = column.text(line);
+    return element('td', { class: column.number ? 'num' : null, title: text }, tableContent(column, text, open));
+  });
+  return element('tr', attributes, cells);
+}
+
+function tableContent(column, text, open) {
+  if (column.id === 'connection') {
+    return element(
+      'button',
+      { type: 'button', class: 'plain', 'aria-label': `Connection ${text}`, onclick: open },
+      text,
+    );
+  }
+  if (column.number) return text;
+  // A long address gives way to its QP number.
+  const qp = text.lastIndexOf(' QP ');
   return element(
-    'tr',
-    {
-      'data-line': line,
-      'data-at': at,
-      'aria-rowindex': at + 2,
-      class: id === table.opened ? 'opened' : null,
-      onclick: (event) => {
-        if (!event.target.closest('a, button')) location.hash = `connection-${id}`;
-      },
-    },
-    COLUMNS.map((column) => {
-      if (column.id === 'findings') return findingsCell(line);
-      const text = column.text(line);
-      const open = () => {
-        location.hash = `connection-${id}`;
-        showConnection(id);
-      };
-      return element(
-        'td',
-        { class: column.number ? 'num' : null, title: text },
-        column.id === 'connection'
-          ? element(
-              'button',
-              { type: 'button', class: 'plain', 'aria-label': `Connection ${text}`, onclick: open },
-              text,
-            )
-          : text,
-      );
-    }),
+    'span',
+    { class: 'end' },
+    element('span', null, text.slice(0, qp)),
+    element('span', null, text.slice(qp)),
   );
 }
 
@@ -274,150 +216,4 @@ function findingsCell(line) {
     element('a', { href: `#finding-${at + 1}` }, DATA.findings[at].title),
   ]);
   return element('td', { title: titles }, links);
-}
-
-function filterConnections(text) {
-  byId('filter').value = text;
-  table.filter = text;
-  arrange();
-  byId('connections').scrollIntoView();
-  byId('filter').focus({ preventScroll: true });
-}
-
-const PAIRINGS = {
-  setup: 'Both directions were found by the messages that set up the connection.',
-  psn: 'Both directions were found by their PSNs.',
-  likely: 'Which directions belong together is likely, not certain.',
-  'one-sided': 'Only one direction was captured.',
-};
-
-function linesOf(id) {
-  const lines = [];
-  for (let line = D.connection.indexOf(id); line >= 0 && D.connection[line] === id; line += 1) lines.push(line);
-  return lines;
-}
-
-// Shows a connection below the table: its counts, findings and timelines.
-function showConnection(id) {
-  const lines = linesOf(id);
-  if (lines.length === 0) return;
-  table.opened = id;
-  const at = table.order.findIndex((line) => D.connection[line] === id);
-  if (at >= 0) byId('scroll').scrollTop = Math.max(0, (at - 3) * ROW_HEIGHT);
-  renderRows(true);
-  const findings = FINDINGS_OF.get(id) || [];
-  const title = element('h3', { tabindex: -1, id: 'connection-title' }, `Connection ${id}`);
-  const parts = [
-    element(
-      'div',
-      { class: 'tools' },
-      title,
-      element('button', { type: 'button', class: 'controls', onclick: closeConnection }, 'Close'),
-    ),
-    element(
-      'p',
-      null,
-      `${endName(D.from, D.from_qp)(lines[0])} and ${endName(D.to, D.to_qp)(lines[0])}. `,
-      PAIRINGS[D.pairing[lines[0]]],
-    ),
-  ];
-  if (findings.length > 0) {
-    const links = findings
-      .slice(0, NAMED)
-      .flatMap((number, index) => [
-        index > 0 ? ', ' : '',
-        element('a', { href: `#finding-${number + 1}` }, `${number + 1} ${DATA.findings[number].title}`),
-      ]);
-    const all = element(
-      'button',
-      {
-        type: 'button',
-        class: 'plain controls',
-        onclick: () => {
-          choose(id);
-          byId('findings').scrollIntoView();
-        },
-      },
-      `Show only ${findings.length === 1 ? 'this' : 'these'}`,
-    );
-    parts.push(
-      element(
-        'p',
-        { class: 'links' },
-        'Findings: ',
-        links,
-        findings.length > NAMED ? ` and ${grouped(findings.length - NAMED)} more` : '',
-        ' ',
-        all,
-      ),
-    );
-  }
-  const drawable = lines.some((line) => D.timeline[line] !== '');
-  parts.push(
-    element(
-      'div',
-      { class: 'beside' },
-      element('div', { class: 'wide' }, countsTable(lines)),
-      drawable ? new Timeline(lines, findings).root : null,
-    ),
-  );
-  byId('connection').replaceChildren(...parts);
-  byId('connection').scrollIntoView({ block: 'nearest' });
-  title.focus({ preventScroll: true });
-}
-
-function closeConnection() {
-  const line = document.querySelector('#rows tr.opened button');
-  table.opened = null;
-  byId('connection').replaceChildren();
-  history.replaceState(null, '', '#connections');
-  renderRows(true);
-  (line && line.isConnected ? line : byId('filter')).focus({ preventScroll: true });
-}
-
-// The directions of a connection side by side.
-function countsTable(lines) {
-  const rows = [
-    ['Packets', (l) => grouped(D.packets[l])],
-    ['Messages', (l) => grouped(D.messages[l])],
-    ['Data', (l) => `${bytes(D.bytes[l])} in ${time(D.duration[l])}`],
-    ['Rate', (l) => rate(D.rate[l])],
-    ['Request packets', (l) => grouped(D.requests[l])],
-    ['Repeated', (l) => `${grouped(D.repeats[l])} (${percent(repeatShare(l))})`],
-    [
-      'Latency p50, p90, p99, longest',
-      (l) => [D.p50, D.p90, D.p99, D.max].map((column) => time(column[l])).join(', '),
-    ],
-    ['ACKs', (l) => grouped(D.acks[l])],
-    ['RNR NAKs', (l) => grouped(D.rnr_naks[l])],
-    ['Sequence NAKs', (l) => grouped(D.sequence_naks[l])],
-    ['Congestion marks', (l) => grouped(D.marks[l])],
-    ['Wrong ICRCs', (l) => grouped(D.bad_icrcs[l])],
-    ['Most outstanding request packets', (l) => grouped(D.outstanding[l])],
-  ];
-  const heads = lines.map((line, which) =>
-    element(
-      'th',
-      { scope: 'col' },
-      lines.length > 1 ? element('i', { class: `key s${which}`, 'aria-hidden': 'true' }) : null,
-      `${endName(D.from, D.from_qp)(line)} → ${endName(D.to, D.to_qp)(line)}`,
-    ),
-  );
-  return element(
-    'table',
-    { class: 'counts' },
-    element('thead', null, element('tr', null, element('td'), heads)),
-    element(
-      'tbody',
-      null,
-      rows.map(([name, text]) =>
-        element(
-          'tr',
-          null,
-          element('th', { scope: 'row' }, name),
-          lines.map((line) => element('td', null, text(line))),
-        ),
-      ),
-    ),
-  );
 }

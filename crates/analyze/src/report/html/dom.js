@@ -1,4 +1,4 @@
-// Elements, numbers with units, and the data of the page.
+// Elements, numbers with units, ways through the page, and its data.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
@@ -51,6 +51,23 @@ function bytes(number) {
 const rate = (number) => `${bytes(number)}/s`;
 const percent = (share) => `${(share * 100).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
 const peerName = (peer) => `${peer.address} QP ${peer.qp === null ? '?' : peer.qp}`;
+
+const seconds = (ns) => `${(ns / 1e9).toFixed(6)} s`;
+
+// Leads to a part of the page, again if it is in the address already.
+function lead(hash) {
+  if (location.hash === hash) window.dispatchEvent(new Event('hashchange'));
+  else location.hash = hash;
+}
+
+// Shows the connections that fit a text.
+function filterConnections(text) {
+  const filter = byId('filter');
+  filter.value = text;
+  filter.dispatchEvent(new Event('input'));
+  byId('connections').scrollIntoView();
+  filter.focus({ preventScroll: true });
+}
 
 // A button that puts a text on the clipboard, and says so for a moment.
 function copyButton(text) {

@@ -184,8 +184,6 @@ function facts(finding) {
   );
 }
 
-const seconds = (ns) => `${(ns / 1e9).toFixed(6)} s`;
-
 function connectionLinks(finding) {
   const named = finding.connections
     .slice(0, NAMED)

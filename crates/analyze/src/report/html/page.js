@@ -8,8 +8,8 @@ function summary() {
   const rows = [
     ['Frames', grouped(capture.frames)],
     ['RDMA packets', grouped(capture.packets)],
-    ['Connections', grouped(connections)],
-    ['Findings', grouped(DATA.findings.length)],
+    ['Connections', element('a', { href: '#connections' }, grouped(connections))],
+    ['Findings', element('a', { href: '#findings' }, grouped(DATA.findings.length))],
     ['Duration', time(capture.duration_ns)],
     ['On the wire', bytes(capture.bytes)],
     ['First frame', start > 0 ? new Date(start).toISOString().replace('T', ' ').replace('Z', ' UTC') : '–'],
@@ -32,14 +32,11 @@ function navigate() {
   if (kind === 'connection') showConnection(Number(number));
 }
 
-// A link to where the page already is changes no address, and has to lead there again.
 function follow(event) {
   const link = event.target.closest?.('a[href^="#"]');
   if (!link) return;
   event.preventDefault();
-  const hash = link.getAttribute('href');
-  if (location.hash === hash) navigate();
-  else location.hash = hash;
+  lead(link.getAttribute('href'));
 }
 
 // Up and down in the table, where Tab would go through the links of each line.

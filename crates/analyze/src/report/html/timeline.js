@@ -222,6 +222,7 @@ class Timeline {
       last = label;
       const title = drawn('title', null, `Finding ${at + 1}: ${finding.title}`);
       const parts = [
+        drawn('rect', { class: 'strip', x: left, y: CHART.top - 4, width: Math.max(right - left, 1.5), height: 4 }),
         drawn('rect', {
           class: 'band',
           x: left,
