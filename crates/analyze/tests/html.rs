@@ -351,6 +351,18 @@ fn names_with_markup_stay_text_and_other_scripts_do_not_run() {
     assert!(browser.console().iter().any(|line| line.contains("Content Security Policy")));
 }
 
+#[test]
+#[ignore = "needs chromium"]
+fn a_report_without_findings_and_connections_says_so() {
+    let page = Page::new(&many(0));
+    let browser = Browser::start(1300, 900);
+    browser.open(&page.file, "#finding-1");
+    assert_eq!(browser.text("byId('findings-lead').textContent"), "Nothing found.");
+    assert!(browser.text("byId('rows').innerText").contains("No reliable connection was captured"));
+    assert_eq!(browser.text("document.querySelectorAll('.finding, .chip').length"), "0");
+    no_console_lines(&browser);
+}
+
 /// The least contrast of visible text and its background (WCAG 2), and the text.
 const LEAST_CONTRAST: &str = "
     const luminance = (colour) => {

@@ -84,7 +84,7 @@ function drawLadder(steps, width) {
 function ladderArrow([at, frame, fromRequester, what, psn, note, mark], y, requester, responder) {
   const [from, to] = fromRequester ? [requester, responder] : [responder, requester];
   const way = Math.sign(to - from);
-  // The arrow of a packet that did not arrive, or whose fate is unknown, ends before the other line.
+  // The arrow of a packet that did not arrive, or may not have arrived, ends before the other line.
   const share = mark === 'lost' ? 0.88 : mark === 'unanswered' ? 0.94 : 1;
   const end = from + (to - from) * share;
   const low = y + LADDER.slope * share;

@@ -34,7 +34,8 @@ function navigate() {
 
 function follow(event) {
   const link = event.target.closest?.('a[href^="#"]');
-  if (!link) return;
+  // With a key held, the browser opens the place in another tab.
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
   lead(link.getAttribute('href'));
 }

@@ -25,10 +25,12 @@ function readTimeline(line) {
   return { start, width, intervals, end: start + width * intervals.length };
 }
 
-// A round number that is not smaller.
-function niceAbove(value) {
+// A round number that is not smaller: a step of ticks, or the end of a scale.
+const TICKS = [1, 2, 5, 10];
+const ENDS = [1, 2, 3, 4, 5, 6, 8, 10];
+function roundUp(value, digits) {
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 2.5, 5, 10].map((step) => step * power).find((step) => step >= value * 0.9999);
+  return digits.map((digit) => digit * power).find((round) => round >= value * 0.9999);
 }
 
 class Timeline {
@@ -150,7 +152,7 @@ class Timeline {
         if (start < to && start + series.width > from) most = Math.max(most, values[which][index]);
       }),
     );
-    const limit = most > 0 ? niceAbove(most) : 1;
+    const limit = most > 0 ? roundUp(most, ENDS) : 1;
     const y = (value) => floor - (value / limit) * CHART.height;
     const parts = [drawn('text', { x: CHART.left, y: top - 8, class: 'strong' }, chart.name)];
     for (const value of most > 0 ? [0, limit / 2, limit] : [0]) {
@@ -194,11 +196,10 @@ class Timeline {
 
   axis() {
     const [from, to] = this.view;
-    const step = niceAbove(((to - from) * 90) / (this.width - CHART.left - CHART.right));
+    const step = roundUp(((to - from) * 100) / (this.width - CHART.left - CHART.right), TICKS);
     const [, unit] = scaled(Math.max(to - from, 1), 1000, ['ns', 'µs', 'ms', 's']);
     const factor = { ns: 1, µs: 1e3, ms: 1e6, s: 1e9 }[unit];
-    const places =
-      Math.max(0, Math.ceil(-Math.log10(step / factor) - 1e-9)) + (String(step / factor).includes('25') ? 1 : 0);
+    const places = Math.max(0, Math.ceil(-Math.log10(step / factor) - 1e-9));
     const parts = [];
     for (let at = Math.ceil(from / step) * step; at <= to; at += step) {
       const x = this.x(at);
@@ -213,12 +214,15 @@ class Timeline {
   // The times of the findings, each with its number, which leads to it.
   bands() {
     let last = -Infinity;
-    return this.findings.flatMap((at) => {
+    const [from, to] = this.view;
+    const inView = this.findings.filter((at) => DATA.findings[at].to >= from && DATA.findings[at].from <= to);
+    // Numbers that would lie on each other move to the right, so the earliest comes first.
+    inView.sort((one, other) => DATA.findings[one].from - DATA.findings[other].from);
+    return inView.flatMap((at) => {
       const finding = DATA.findings[at];
-      if (finding.to < this.view[0] || finding.from > this.view[1]) return [];
       const left = Math.max(this.x(finding.from), CHART.left);
       const right = Math.min(this.x(finding.to), this.width - CHART.right);
-      const label = Math.max(left, last + 24);
+      const label = Math.max(Math.min(left, this.width - CHART.right - 10), last + 24);
       last = label;
       const title = drawn('title', null, `Finding ${at + 1}: ${finding.title}`);
       const parts = [
@@ -231,7 +235,7 @@ class Timeline {
           height: this.bottom - CHART.top,
         }),
       ];
-      if (label < this.width - CHART.right - 14) {
+      if (label < this.width) {
         parts.push(
           drawn(
             'a',
