@@ -47,8 +47,8 @@ fn many(connections: usize) -> Document {
         packets: 400,
         messages: (id * 7919 % 10_007) as u64,
         requests: 200,
-        repeats: (id % 10 == 0).into(),
-        repeat_share: if id % 10 == 0 { 0.005 } else { 0.0 },
+        repeats: id.is_multiple_of(10).into(),
+        repeat_share: if id.is_multiple_of(10) { 0.005 } else { 0.0 },
         bytes: 1 << 20,
         duration_ns: 1_000_000_000,
         bytes_per_second: 1e6,
@@ -58,7 +58,7 @@ fn many(connections: usize) -> Document {
         congestion_marks: 0,
         bad_icrcs: 0,
         most_outstanding: 16,
-        latency_p50_ns: (id % 3 != 0).then_some(id as u64 * 1000),
+        latency_p50_ns: (!id.is_multiple_of(3)).then_some(id as u64 * 1000),
         latency_p90_ns: None,
         latency_p99_ns: None,
         latency_max_ns: None,
@@ -73,7 +73,7 @@ fn many(connections: usize) -> Document {
         halves: vec![half(id, 0)],
     };
     let connections: Vec<Connection> = (1..=connections).map(connection).collect();
-    let findings = connections.iter().filter(|connection| connection.id % 10 == 0).map(timeout).collect();
+    let findings = connections.iter().filter(|connection| connection.id.is_multiple_of(10)).map(timeout).collect();
     let capture = Capture {
         frames: 4_000_000,
         packets: 4_000_000,
