@@ -201,6 +201,21 @@ pub fn keys() -> Advice {
     )
 }
 
+/// Requests that the responder's QP does not serve.
+pub fn rights() -> Advice {
+    advice(
+        Layer::Verbs,
+        "qp_access_flags, max_dest_rd_atomic, receive length",
+        "as the requests need",
+        "the responder's QP does not serve such a request",
+    )
+}
+
+/// A responder that fails.
+pub fn responder() -> Advice {
+    advice(Layer::Verbs, "the responder", "see its completions and events", "it could not perform the request")
+}
+
 /// Peers that end.
 pub fn peer() -> Advice {
     advice(Layer::Verbs, "the peer's process", "see whether and why it ended", "nothing came from it any more")

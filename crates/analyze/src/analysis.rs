@@ -174,6 +174,7 @@ fn note(record: &mut Record, event: &Event<'_>) {
             stats.outstanding = stats.outstanding.saturating_sub(1);
             if request.ends {
                 stats.latency(at.saturating_sub(request.began));
+                stats.responded(at.saturating_sub(request.last.time));
             }
         }
         Event::RnrNak { .. } => stats.rnr_naks += 1,

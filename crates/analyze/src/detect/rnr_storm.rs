@@ -65,7 +65,7 @@ impl RnrStorm {
                 storm.timer,
                 time(RnrTimer::new(storm.timer).delay().as_nanos() as u64),
             );
-            let advice = match faults.has(*flow) {
+            let advice = match faults.has(end, *flow) {
                 true => [advice::prefetch(), advice::no_odp()].concat(),
                 false => [advice::more_receives(), vec![advice::rnr_retry()]].concat(),
             };

@@ -30,9 +30,12 @@ impl Half {
                 }
                 Some(Syndrome::Nak(NakCode::PsnSequence)) => {
                     let nak = self.nak(packet, sink);
-                    self.note_nak(&nak, None);
-                    let request = self.place(nak.psn).map(|at| &self.open[at]);
-                    sink(Event::SequenceNak { nak, request });
+                    // What was in flight behind a request that got an RNR NAK is out of sequence. That is no loss.
+                    if !self.waits_for_receiver(nak.psn) {
+                        self.note_nak(&nak, None);
+                        let request = self.place(nak.psn).map(|at| &self.open[at]);
+                        sink(Event::SequenceNak { nak, request });
+                    }
                 }
                 Some(Syndrome::Nak(code)) => {
                     let nak = self.nak(packet, sink);
@@ -63,6 +66,12 @@ impl Half {
         self.progress = packet.time;
         let latency = self.place(packet.psn).map(|at| packet.time.saturating_sub(self.open[at].last.time));
         Nak { psn: packet.psn, time: packet.time, frame: packet.frame, latency }
+    }
+
+    /// Whether the last transmission of the request with this PSN got an RNR NAK.
+    fn waits_for_receiver(&self, psn: Psn) -> bool {
+        let sent = self.place(psn).map_or(0, |at| self.open[at].last.time);
+        self.nak.is_some_and(|nak| nak.rnr.is_some() && nak.psn == psn && nak.time >= sent)
     }
 
     /// Completes the requests before `end` that an ACK completes.
