@@ -133,7 +133,7 @@ fn finding(reads: &[(FlowId, Dropped)], end: &End<'_>) -> Option<Finding> {
     frames.extend(reads.iter().flat_map(|(_, read)| read.frames).take(30));
     frames.sort_unstable();
     frames.dedup();
-    let advice = [vec![advice::fewer_qps()], advice::prefetch(), advice::no_odp()].concat();
+    let advice = [advice::fewer_qps(), advice::prefetch(), advice::no_odp()].concat();
     Some(Finding {
         kind: FindingKind::Flood,
         confidence: paired(end, flows[0], 1.0 - 0.3 / flows.len() as f64),

@@ -37,13 +37,13 @@ impl RemoteErrors {
             let (code, psn) = refused.last?;
             let (name, advice) = explained(code);
             let text = format!("The responder refused the request with PSN {psn}: {name}.");
-            Some(refused.seen.finding(FindingKind::RemoteError, *flow, 1.0, text, vec![advice]))
+            Some(refused.seen.finding(FindingKind::RemoteError, *flow, 1.0, text, advice))
         };
         self.flows.iter().filter_map(finding).collect()
     }
 }
 
-fn explained(code: NakCode) -> (&'static str, Advice) {
+fn explained(code: NakCode) -> (&'static str, Vec<Advice>) {
     match code {
         NakCode::RemoteAccess => ("remote access error (IBV_WC_REM_ACCESS_ERR)", advice::keys()),
         NakCode::RemoteOperational => ("remote operational error (IBV_WC_REM_OP_ERR)", advice::responder()),

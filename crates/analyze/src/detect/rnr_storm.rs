@@ -67,7 +67,7 @@ impl RnrStorm {
             );
             let advice = match faults.has(end, *flow) {
                 true => [advice::prefetch(), advice::no_odp()].concat(),
-                false => [advice::more_receives(), vec![advice::rnr_retry()]].concat(),
+                false => [advice::more_receives(), advice::rnr_retry()].concat(),
             };
             findings.push(storm.seen.finding(FindingKind::RnrStorm, *flow, paired(end, *flow, 0.97), text, advice));
         }
