@@ -124,7 +124,7 @@ fn a_cut_file_has_all_frames_before_the_cut_and_an_error_that_says_where() {
                 None => assert_eq!(read(Cursor::new(file[..cut + 1].to_vec())).0.len(), before.len()),
             }
         }
-        // The frames whose last bytes are there are all delivered: one byte less loses the last frame only.
+        // All complete frames are delivered: one byte less loses the last frame only.
         let (before, error) = read(Cursor::new(file[..file.len() - 1].to_vec()));
         assert_eq!(before.len(), COUNT - 1);
         assert!(matches!(error, Some(CaptureError::Truncated { .. })));

@@ -3,17 +3,20 @@
 use crate::{CaptureError, LinkType, Reader, packet};
 use std::io::{self, Read};
 
-/// Reads the bytes as a capture file, and as a frame of each link type. Nothing may panic, the frames lie in the file,
-/// and an error names an offset in it. `bytes[0]` is the most that a read returns, as a pipe may.
+/// Reads the bytes as a capture file, in reads as short as from a pipe. Nothing may panic, the frames lie in the file,
+/// and an error names an offset in it.
 pub fn read(bytes: &[u8]) {
-    let Some((&step, file)) = bytes.split_first() else { return };
-    let source = Stepwise { bytes: file.to_vec(), at: 0, step: usize::from(step).max(1) };
+    let source = Stepwise { bytes: bytes.to_vec(), at: 0, step: 1 + bytes.len() % 64 };
     match Reader::new(source) {
-        Ok(reader) => frames(reader, file),
+        Ok(reader) => frames(reader, bytes),
         Err(error) => in_range(&error, 0),
     }
+}
+
+/// Looks for the packet in the bytes as a frame of each link type.
+pub fn find(bytes: &[u8]) {
     for link_type in [LinkType::Ethernet, LinkType::Infiniband, LinkType::Cooked, LinkType::Cooked2] {
-        find(link_type, file);
+        find_in(link_type, bytes);
     }
 }
 
@@ -30,7 +33,7 @@ fn frames(mut reader: Reader, file: &[u8]) {
                 total += frame.data.len();
                 count += 1;
                 frame.comments().for_each(drop);
-                find(frame.link_type, frame.data);
+                find_in(frame.link_type, frame.data);
             }
             Ok(None) => break,
             Err(error) => {
@@ -47,7 +50,7 @@ fn frames(mut reader: Reader, file: &[u8]) {
     assert!(!is_plain || count <= file.len() / 12);
 }
 
-fn find(link_type: LinkType, data: &[u8]) {
+fn find_in(link_type: LinkType, data: &[u8]) {
     let Some(found) = packet::find_in(link_type, data) else { return };
     assert!(found.transport.len() <= found.transport_len && found.transport.len() <= data.len());
     assert_eq!(found.is_complete(), found.transport.len() == found.transport_len);

@@ -1,5 +1,5 @@
 //! For tests and fuzzers, of this crate and of others: packets of every opcode, frames of every encapsulation, files
-//! of both formats, and the body of a fuzz target.
+//! of both formats, and the bodies of fuzz targets.
 
 mod carried;
 mod files;
@@ -8,5 +8,5 @@ mod packets;
 
 pub use carried::Carried;
 pub use files::{Order, Stored, pcap, pcapng};
-pub use fuzz::read as fuzz_read;
+pub use fuzz::{find as fuzz_find, read as fuzz_read};
 pub use packets::{opcodes, transport};
