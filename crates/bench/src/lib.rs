@@ -5,6 +5,7 @@
 //!
 //! The process that calls [`run`] is the `weir` command: benches start it again, as `weir run` or `weir bench`.
 
+mod analyze;
 mod busy;
 mod busy_machine;
 mod cm;
@@ -97,7 +98,13 @@ struct Alone {
     run: fn(&Request<'_>) -> Result<ExitCode>,
 }
 
-const ALONE: [Alone; 9] = [
+const ALONE: [Alone; 10] = [
+    Alone {
+        name: "analyze",
+        what: "captures: bytes per second of one core, against tshark (only when named, alone)",
+        rows: Vec::new,
+        run: analyze::run,
+    },
     Alone {
         name: "busy",
         what: "latency beside one busy loop per core, against UCX over TCP (only when named, alone)",

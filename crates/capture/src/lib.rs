@@ -18,6 +18,8 @@ mod reader;
 mod record;
 mod recorder;
 pub mod roce;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod ticks;
 mod writer;
 

@@ -52,7 +52,13 @@ mod kind {
     pub const SIMPLE_PACKET: u32 = 3;
     pub const STATISTICS: u32 = 5;
     pub const ENHANCED_PACKET: u32 = 6;
+    /// An entry of systemd's journal.
     pub const JOURNAL: u32 = 9;
+    pub const SYSDIG: u32 = 0x204;
+    pub const SYSDIG_2: u32 = 0x216;
+    pub const SYSDIG_2_LARGE: u32 = 0x221;
+    pub const CUSTOM: u32 = 0xbad;
+    pub const CUSTOM_NOT_COPIED: u32 = 0x4000_0bad;
     pub const SECTION: u32 = 0x0a0d_0d0a;
 }
 
@@ -111,7 +117,12 @@ impl Pcapng {
                 self.interface_statistics(body);
                 Ok(Block::Other)
             }
-            kind::JOURNAL => Ok(Block::Numbered),
+            kind::JOURNAL
+            | kind::SYSDIG
+            | kind::SYSDIG_2
+            | kind::SYSDIG_2_LARGE
+            | kind::CUSTOM
+            | kind::CUSTOM_NOT_COPIED => Ok(Block::Numbered),
             _ => Ok(Block::Other),
         }
     }
