@@ -55,7 +55,7 @@ const APART: u64 = 5_000_000_000;
 impl Flood {
     /// A READ that dropped responses was taken.
     pub fn completed(&mut self, flow: FlowId, request: &Request) {
-        let Some(taken) = request.answered.map(|answered| answered.time) else { return };
+        let Some(taken) = request.answered().map(|answered| answered.time) else { return };
         let page = (request.rkey, request.va >> 12);
         if self.taken.len() < PAGES || self.taken.contains_key(&page) {
             let first = self.taken.entry(page).or_insert(taken);

@@ -112,7 +112,7 @@ impl RequesterFaults {
         dropped.seen.see_repeat(repeat);
         dropped.bytes += u64::from(request.bytes);
         dropped.reads += u64::from(request.discards == 0);
-        if let Some(answered) = request.answered {
+        if let Some(answered) = request.answered() {
             dropped.seen.evidence(&[answered.frame]);
         }
     }

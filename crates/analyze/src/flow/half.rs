@@ -193,7 +193,7 @@ impl Half {
         request.discards += u32::from(cause == Cause::Discarded);
         request.timeouts += u32::from(cause == Cause::Timeout && follows.is_none());
         request.last = Transmission { time: packet.time, frame: packet.frame };
-        request.answered = None;
+        request.set_answered(None);
         request.received = packet.psn.since(request.psn).max(0) as u32;
         request.during_replay = self.replay.covers(request, packet.time);
         self.replay.repeated(request, packet.time);
@@ -236,7 +236,7 @@ impl Half {
             let cause = nak.rnr.map_or(Cause::SequenceNak, |code| Cause::Rnr { code });
             return (cause, nak.time);
         }
-        if let Some(answered) = request.answered {
+        if let Some(answered) = request.answered() {
             return (Cause::Discarded, answered.time);
         }
         if let Some(gap) = self.gap.filter(|gap| *gap >= since)
@@ -321,7 +321,7 @@ impl Half {
     /// Reports the oldest completed READ or atomic.
     fn settle(&mut self, sink: &mut impl FnMut(Event<'_>)) -> bool {
         let Some(request) = self.done.pop_front() else { return false };
-        let at = request.answered.map_or(request.last.time, |answered| answered.time);
+        let at = request.answered().map_or(request.last.time, |answered| answered.time);
         sink(Event::Completed { request: &request, at, acknowledged_alone: true });
         true
     }

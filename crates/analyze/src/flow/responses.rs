@@ -92,8 +92,7 @@ impl Half {
                 continue;
             }
             let mut request = self.open.remove(at).expect("it was counted");
-            request.answered = Some(Transmission { time: packet.time, frame: packet.frame });
-            request.first_answered.get_or_insert(packet.time);
+            request.set_answered(Some(Transmission { time: packet.time, frame: packet.frame }));
             self.acknowledged = Some(request.end().minus(1));
             sink(Event::Completed { request: &request, at: packet.time, acknowledged_alone: messages == 1 });
         }
@@ -153,8 +152,7 @@ impl Half {
     fn answer(&mut self, at: usize, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
         let at = self.complete_before(at, packet, sink);
         let mut request = self.open.remove(at).expect("the caller found it");
-        request.answered = Some(Transmission { time: packet.time, frame: packet.frame });
-        request.first_answered.get_or_insert(packet.time);
+        request.set_answered(Some(Transmission { time: packet.time, frame: packet.frame }));
         if request.sent > 1 {
             self.replay.answered(&request, packet.time);
         }

@@ -11,6 +11,7 @@ use super::event::Event;
 use super::half::Half;
 use super::stats::Stats;
 use crate::packet::{Kind, Seen};
+use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use weir_capture::{Direction, packet::Address};
 use weir_wire::Psn;
@@ -87,7 +88,7 @@ impl<F: FnMut(FlowId, &mut Record, Event<'_>)> Sink for F {}
 /// All flows.
 #[derive(Debug, Default)]
 pub struct Tracker {
-    ids: HashMap<FlowKey, FlowId>,
+    ids: HashMap<FlowKey, FlowId, RandomState>,
     flows: Vec<Flow>,
     /// Flows without a partner, by sender and receiver.
     alone: HashMap<(Address, Address), Vec<FlowId>>,

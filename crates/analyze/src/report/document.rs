@@ -276,8 +276,8 @@ fn entry(finding: &Finding, flows: &[Flow], ids: &HashMap<FlowId, usize>) -> Fin
         connections,
         requester,
         responder,
-        frames: finding.frames.iter().map(|frame| frame.number).collect(),
-        frame_files: finding.frames.iter().map(|frame| frame.file).collect(),
+        frames: finding.frames.iter().map(|frame| frame.number()).collect(),
+        frame_files: finding.frames.iter().map(|frame| frame.file()).collect(),
         from: finding.from,
         to: finding.to,
         count: finding.count,
@@ -295,7 +295,7 @@ fn ladder(clip: &Clip) -> Vec<LadderStep> {
     let start = clip.packets.first().map_or(0, |(packet, _)| packet.time);
     let step = |(packet, from_requester): &(Seen, bool)| LadderStep {
         time_ns: packet.time.saturating_sub(start),
-        frame: packet.frame.number,
+        frame: packet.frame.number(),
         from_requester: *from_requester,
         what: packet.name(),
         psn: packet.psn.get(),

@@ -7,6 +7,7 @@ use std::hint::black_box;
 use std::io::{ErrorKind, Read};
 use std::process::{Command, Stdio};
 use std::time::Instant;
+use weir_analyze::{Analysis, Options};
 use weir_capture::packet;
 
 /// A pass over a file.
@@ -16,8 +17,11 @@ pub struct Pass {
     run: fn(&Capture) -> Result<Counts>,
 }
 
-/// All passes, each with what the one before does. The analysis of connections becomes the next row.
-pub const PASSES: [Pass; 1] = [Pass { name: "headers", what: "packets found, headers parsed", run: headers }];
+/// All passes, each with what the one before does.
+pub const PASSES: [Pass; 2] = [
+    Pass { name: "headers", what: "packets found, headers parsed", run: headers },
+    Pass { name: "analysis", what: "connections rebuilt, findings decided", run: analysis },
+];
 
 /// What a pass found, so that it cannot leave out a part of its work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,4 +80,16 @@ fn headers(capture: &Capture) -> Result<Counts> {
         black_box(&headers);
     }
     Ok(counts)
+}
+
+/// As `weir analyze` does it.
+fn analysis(capture: &Capture) -> Result<Counts> {
+    let mut analysis = Analysis::new(Options::default());
+    let mut reader = weir_capture::open(&capture.path)?;
+    while let Some(frame) = reader.next_frame()? {
+        analysis.frame(0, &frame);
+    }
+    let report = analysis.finish();
+    let payload = report.flows.iter().map(|flow| flow.record.stats.bytes).sum();
+    Ok(Counts { packets: report.totals.reliable, payload })
 }
