@@ -4,6 +4,7 @@
 //! Each test is a [`Trial`], named `topology/what`. The trials run one after another unless `--test-threads` is given,
 //! because some of them measure time.
 
+mod analyze;
 mod attack;
 mod bed;
 mod benches;
@@ -89,6 +90,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         rdmacm::trials(),
         rdmacm_ends::trials(),
         transports::trials(whole),
+        analyze::trials(),
         capture::trials(),
         matrix::trials(whole),
         micro::trials(),

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use weir_analyze::report::{Document, FindingEntry};
+use weir_analyze::report::{Document, FindingEntry, Style, text};
 use weir_analyze::{Analysis, Options};
 
 fn fixture(name: &str) -> PathBuf {
@@ -77,5 +77,44 @@ fn damming_shows_in_the_captures_of_either_side_and_of_both() {
         assert_eq!(dammed.count, 1);
         assert!((430_000_000..560_000_000).contains(&dammed.cost_ns), "{}", dammed.cost_ns);
         assert_eq!((dammed.requester.qp, dammed.responder.qp), (Some(8623393), Some(6423693)));
+    }
+}
+
+#[test]
+fn the_text_fits_a_terminal_and_has_colours_only_on_request() {
+    for name in ["rxe-verbs-gid0-ipv6.pcap", "rxe-verbs-1024.pcap", "weir-damming-client.pcapng"] {
+        let document = analyzed(&[name], u64::MAX);
+        let plain = text(&document, Style { colours: false, connections: 20 });
+        for line in plain.lines() {
+            assert!(line.chars().count() <= 80, "{name}: {line}");
+        }
+        assert!(!plain.contains('\x1b'));
+        let coloured = text(&document, Style { colours: true, connections: 20 });
+        assert!(coloured.contains("\x1b[1;31m1. "), "{name}");
+        let few = text(&document, Style { colours: false, connections: 0 });
+        assert!(few.len() < plain.len() && few.contains("1. "), "{name}");
+    }
+}
+
+#[test]
+fn the_json_has_the_fields_of_the_documentation() {
+    let document = analyzed(&["weir-damming-client.pcapng"], u64::MAX);
+    let value: serde_json::Value = serde_json::from_str(&document.json()).unwrap();
+    let documented =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/analyze.md")).unwrap();
+    let fields = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let finding = &value["findings"][0];
+    let half = &value["connections"][0]["halves"][0];
+    let is_documented = |field: &str| {
+        let ends = [format!("{field}`"), format!("{field}[]`")];
+        ends.iter().any(|end| documented.contains(&format!("`{end}")) || documented.contains(&format!(".{end}")))
+    };
+    for object in [&value, &value["capture"], finding, &finding["advice"][0], &finding["ladder"][0], half] {
+        for field in fields(object) {
+            assert!(is_documented(&field), "{field} is not in docs/analyze.md");
+        }
+    }
+    for field in ["kind", "connection", "frames", "from", "to", "cost_ns", "confidence", "advice"] {
+        assert!(!finding[field].is_null(), "{field}");
     }
 }
