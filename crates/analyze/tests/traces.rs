@@ -180,3 +180,30 @@ fn a_flow_that_survives_replays_and_loses_elsewhere_is_not_dammed() {
     let document = analyzed(&capture);
     assert_eq!(kinds(&document), set(&["responder-page-fault", "timeout", "loss"]));
 }
+
+#[test]
+fn a_request_that_is_lost_before_the_point_of_capture_is_lost_and_not_late() {
+    let document = analyzed(
+        "0.000000 > send 5
+         0.000002 > send 7
+         0.000003 < ack 5
+         0.000004 < nak 6
+         0.000020 > send 6
+         0.000021 > send 7
+         0.000024 < ack 7",
+    );
+    assert_eq!(kinds(&document), set(&["loss"]));
+    assert_eq!(finding(&document, "loss").count, 1);
+}
+
+#[test]
+fn a_request_that_arrives_after_the_next_one_is_reordered() {
+    let document = analyzed(
+        "0.000000 > write 5
+         0.000002 > write 7
+         0.000003 > write 6
+         0.000004 < ack 7",
+    );
+    assert_eq!(kinds(&document), set(&["reordering"]));
+    assert_eq!(finding(&document, "reordering").frames, [3]);
+}
