@@ -15,14 +15,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (carried, frame) in &frames {
         std::fs::write(packets.join(format!("{carried:?}").to_lowercase()), frame)?;
     }
-    let stored = |(carried, frame): &'_ (Carried, Vec<u8>)| (carried.link_type(), frame.len());
-    let all: Vec<Stored<'_>> = frames
-        .iter()
-        .map(|entry| {
-            let (link_type, orig_len) = stored(entry);
-            Stored { time: 7_000_000_008, link_type, data: &entry.1, orig_len }
-        })
-        .collect();
+    let mut all = Vec::new();
+    for (carried, data) in &frames {
+        all.push(Stored { time: 7_000_000_008, link_type: carried.link_type(), data, orig_len: data.len() });
+    }
     for order in [Order::Little, Order::Big] {
         let name = |kind: &str| files.join(format!("{kind}-{order:?}").to_lowercase());
         std::fs::write(name("blocks"), pcapng(order, &all))?;

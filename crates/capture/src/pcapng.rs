@@ -92,8 +92,11 @@ impl Pcapng {
             };
         }
         // Some programs do not count the padding.
-        let len = (self.endian.u32_at(start, 4) as usize).next_multiple_of(4);
-        if len < MIN_BLOCK { Err("its length is less than a block's") } else { Ok(len) }
+        match (self.endian.u32_at(start, 4) as usize).checked_next_multiple_of(4) {
+            Some(..MIN_BLOCK) => Err("its length is less than a block's"),
+            Some(len) => Ok(len),
+            None => Err("its length is too large"),
+        }
     }
 
     /// Parses a block of the length that [`Pcapng::length`] says.
@@ -141,7 +144,8 @@ impl Pcapng {
         self.packet(interface, [word(4), word(8)], [word(12), word(16)], body)
     }
 
-    /// `time` and `lens` are the words of a packet block: upper and lower half; captured and on the wire.
+    /// `time` and lengths are words of a packet block: upper and lower half; captured and on the wire. `body` has all 20
+    /// bytes of its header.
     #[inline]
     fn packet(
         &self,
@@ -152,10 +156,10 @@ impl Pcapng {
     ) -> Result<Block, &'static str> {
         let interface = self.interfaces.get(interface).ok_or(NO_INTERFACE)?;
         let ticks = u64::from(time[0]) << 32 | u64::from(time[1]);
-        let data = 20..20 + captured as usize;
-        if data.end > body.len() {
+        if captured as usize > body.len() - 20 {
             return Err(CONTRADICTION);
         }
+        let data = 20..20 + captured as usize;
         let options = data.end.next_multiple_of(4).min(body.len())..body.len();
         let direction = match options.is_empty() {
             true => None,

@@ -3,6 +3,7 @@
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::{self, Cursor, Read, Write};
+use std::process::{Command, Stdio};
 use weir_capture::testing::{Order, Stored, pcap, pcapng};
 use weir_capture::{CaptureError, OwnedFrame, Reader};
 
@@ -16,19 +17,18 @@ fn packets() -> Vec<(u64, Vec<u8>)> {
 /// The same packets in all formats and byte orders.
 fn files() -> Vec<Vec<u8>> {
     let packets = packets();
-    let stored = |divisor: u64| -> Vec<Stored<'_>> {
-        let one = |(time, data): &'_ (u64, Vec<u8>)| (*time / divisor, data.len());
-        packets
-            .iter()
-            .map(|packet| {
-                let (time, orig_len) = one(packet);
-                Stored { time, link_type: 1, data: &packet.1, orig_len }
-            })
-            .collect()
-    };
+    let mut stored = [Vec::new(), Vec::new()];
+    for (time, data) in &packets {
+        for (stored, divisor) in stored.iter_mut().zip([1, 1000]) {
+            stored.push(Stored { time: time / divisor, link_type: 1, data, orig_len: data.len() });
+        }
+    }
+    let [nanoseconds, microseconds] = stored;
     [Order::Little, Order::Big]
         .into_iter()
-        .flat_map(|order| [pcap(order, true, &stored(1)), pcap(order, false, &stored(1000)), pcapng(order, &stored(1))])
+        .flat_map(|order| {
+            [pcap(order, true, &nanoseconds), pcap(order, false, &microseconds), pcapng(order, &nanoseconds)]
+        })
         .collect()
 }
 
@@ -215,4 +215,35 @@ fn blocks_that_wireshark_numbers_count_as_frames() {
         assert!(error.is_none());
         assert_eq!(frames[0].number, number, "block type {kind:#x}");
     }
+}
+
+/// No test by itself: it reads the standard input that `standard_input_is_read_as_a_pipe_brings_it` gives it.
+#[test]
+#[ignore = "another test starts it"]
+fn reader_of_standard_input() {
+    let mut reader = weir_capture::open("-").unwrap();
+    for frame in reader.owned_frames() {
+        eprintln!("frame {}", frame.unwrap().number);
+    }
+}
+
+#[test]
+fn standard_input_is_read_as_a_pipe_brings_it() {
+    let file = files().pop().unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--ignored", "reader_of_standard_input", "--nocapture"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut lines = io::BufRead::lines(io::BufReader::new(child.stderr.take().unwrap()));
+    // The first frame comes before the file ends.
+    stdin.write_all(&file[..file.len() / 2]).unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "frame 1");
+    stdin.write_all(&file[file.len() / 2..]).unwrap();
+    drop(stdin);
+    assert_eq!(lines.filter(|line| line.as_ref().is_ok_and(|line| line.starts_with("frame"))).count(), COUNT - 1);
+    assert!(child.wait().unwrap().success());
 }

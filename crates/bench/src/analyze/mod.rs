@@ -92,25 +92,21 @@ fn outcomes(capture: &Capture, pass: &Pass, own: &[f64], times: &Times, without_
     let name = format!("{}-{}", pass.name, capture.kind.name);
     let what = format!("{}: {}", pass.what, capture.kind.what);
     let rates = |times: &[f64]| times.iter().map(|time| capture.len as f64 / time).collect::<Vec<f64>>();
-    let compared = |against: String, baseline: Vec<f64>, bar| {
-        let rounds = Rounds { weir: rates(own), baseline, cores_ns: Vec::new() };
-        Outcome::measured(&name, &what, against, Unit::BytesPerSecond, bar, &rounds)
-    };
-    let bar = |ratio| Some(Bar::AtLeast(ratio));
-    let mut fixed = compared(Unit::BytesPerSecond.show(RATE), vec![RATE; own.len()], bar(1.0));
     let packets: Vec<f64> = own.iter().map(|time| capture.packets as f64 / time).collect();
-    if let Some(packets) = table::Spread::of(&packets) {
-        let note = format!(
-            "{what}: {:.1} M packets/s ({:.0} ns a packet), {} packets in {} MiB",
-            packets.median / 1e6,
-            1e9 / packets.median,
-            capture.packets,
-            capture.len / MIB,
-        );
-        fixed.note = Some(note);
-    }
+    let note = table::Spread::of(&packets).map(|rate| {
+        let (millions, nanoseconds) = (rate.median / 1e6, 1e9 / rate.median);
+        let contents = format!("{} packets in {} MiB", capture.packets, capture.len / MIB);
+        format!("{what}: {millions:.1} M packets/s ({nanoseconds:.0} ns a packet), {contents}")
+    });
+    let compared = |against: String, baseline: Vec<f64>, bar: Option<f64>| {
+        let rounds = Rounds { weir: rates(own), baseline, cores_ns: Vec::new() };
+        let bar = bar.map(Bar::AtLeast);
+        let outcome = Outcome::measured(&name, &what, against, Unit::BytesPerSecond, bar, &rounds);
+        Outcome { note: note.clone(), ..outcome }
+    };
+    let fixed = compared(Unit::BytesPerSecond.show(RATE), vec![RATE; own.len()], Some(1.0));
     let raw = compared("read(2) of the same file".into(), rates(&times.raw), None);
-    let tshark = compared("tshark -q -z io,stat,0".into(), rates(&times.tshark), bar(TSHARK));
+    let tshark = compared("tshark -q -z io,stat,0".into(), rates(&times.tshark), Some(TSHARK));
     let tshark = match without_tshark {
         Some(why) => tshark.skipped(why.to_owned()),
         None => tshark,
