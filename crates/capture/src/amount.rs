@@ -80,6 +80,29 @@ impl HistorySize {
     pub fn bytes(self) -> usize {
         self.0 as usize
     }
+
+    /// Bytes of the ring, with room for frames that come while the thread begins to write.
+    pub(crate) fn ring(self) -> usize {
+        let keep = self.bytes().next_multiple_of(4);
+        keep + (keep / 2).clamp(1 << 20, 8 << 20)
+    }
+
+    /// Whether that much memory can be had now.
+    pub fn check_memory(self) -> Result<(), AmountError> {
+        self.fits(available_memory())
+    }
+
+    fn fits(self, available: Option<u64>) -> Result<(), AmountError> {
+        let total = self.ring();
+        if let Some(available) = available.filter(|available| total as u64 > available / 4 * 3) {
+            let mib = available >> 20;
+            let why = format!("{self} of packets is more than three quarters of the {mib} MiB of memory that are free");
+            return Err(AmountError(format!("{why}; give a smaller size")));
+        }
+        Vec::<u8>::new()
+            .try_reserve_exact(total)
+            .map_err(|_| AmountError(format!("there is no memory for {self} of packets; give a smaller size")))
+    }
 }
 
 impl FromStr for HistorySize {
@@ -117,9 +140,28 @@ impl fmt::Display for HistorySize {
     }
 }
 
+/// Memory that programs can still get, bytes. `None`: the kernel does not say.
+fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_size_that_memory_has_no_room_for_is_refused() {
+        let size: HistorySize = "64M".parse().unwrap();
+        assert_eq!(size.fits(Some(96 << 20)), Ok(()));
+        assert_eq!(size.fits(None), Ok(()));
+        let error = size.fits(Some(95 << 20)).unwrap_err().to_string();
+        assert!(error.contains("64M") && error.contains("95 MiB"), "{error}");
+        let error = HistorySize(isize::MAX as u64 - (16 << 20)).fits(None).unwrap_err().to_string();
+        assert!(error.contains("no memory for"), "{error}");
+        assert!(available_memory().is_some_and(|bytes| bytes > 1 << 20));
+    }
 
     #[test]
     fn snap_lengths_cut_off_no_header() {

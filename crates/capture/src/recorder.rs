@@ -103,9 +103,7 @@ impl Recorder {
     /// available.
     pub fn remember(open: Open, size: HistorySize, options: &RecorderOptions<'_>) -> io::Result<Self> {
         let keep = size.bytes().next_multiple_of(4);
-        // Frames that come while the thread begins to write.
-        let more = (keep / 2).clamp(1 << 20, DEFAULT_RING);
-        let (ring, source) = allocate(size, keep + more)?;
+        let (ring, source) = allocate(size)?;
         let sources = Sources { open, file: None, source: None, history: Some(keep) };
         Self::start(options, ring, sources, Some(History::new(keep, source)))
     }
@@ -272,8 +270,10 @@ struct Sources {
 }
 
 /// A ring for a history of this size. Its pages are present, so that the data path meets no page fault.
-fn allocate(size: HistorySize, total: usize) -> io::Result<(Producer<u8>, Consumer<u8>)> {
-    check_memory(size, total, available_memory())?;
+fn allocate(size: HistorySize) -> io::Result<(Producer<u8>, Consumer<u8>)> {
+    // The ring's own allocation ends the process if it fails.
+    size.check_memory().map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))?;
+    let total = size.ring();
     let (mut ring, mut source) = RingBuffer::new(total);
     if let Ok(chunk) = ring.write_chunk(total) {
         chunk.commit_all();
@@ -282,43 +282,4 @@ fn allocate(size: HistorySize, total: usize) -> io::Result<(Producer<u8>, Consum
         chunk.commit_all();
     }
     Ok((ring, source))
-}
-
-/// Whether so many bytes can be allocated. The ring's own allocation ends the process if it fails.
-fn check_memory(size: HistorySize, total: usize, available: Option<u64>) -> io::Result<()> {
-    let refused = |why: String| io::Error::new(io::ErrorKind::OutOfMemory, why);
-    if let Some(available) = available.filter(|available| total as u64 > available / 4 * 3) {
-        let mib = available >> 20;
-        let why = format!("{size} of packets is more than three quarters of the {mib} MiB of memory that are free");
-        return Err(refused(format!("{why}; give a smaller size")));
-    }
-    Vec::<u8>::new()
-        .try_reserve_exact(total)
-        .map_err(|_| refused(format!("there is no memory for {size} of packets; give a smaller size")))
-}
-
-/// Memory that programs can still get, bytes. `None`: the kernel does not say.
-fn available_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_history_that_memory_has_no_room_for_is_refused() {
-        let size: HistorySize = "64M".parse().unwrap();
-        let total = size.bytes();
-        let check = |total, available| check_memory(size, total, available).map_err(|error| error.to_string());
-        assert_eq!(check(total, Some(86 << 20)), Ok(()));
-        assert_eq!(check(total, None), Ok(()));
-        let error = check(total, Some(85 << 20)).unwrap_err();
-        assert!(error.contains("64M") && error.contains("85 MiB"), "{error}");
-        let error = check(isize::MAX as usize, None).unwrap_err();
-        assert!(error.contains("no memory for 64M"), "{error}");
-        assert!(available_memory().is_some_and(|bytes| bytes > 1 << 20));
-    }
 }
