@@ -8,6 +8,7 @@ mod attack;
 mod bed;
 mod benches;
 mod capture;
+mod capture_ring;
 mod command;
 mod ending;
 mod examples;
@@ -90,6 +91,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         rdmacm_ends::trials(),
         transports::trials(whole),
         capture::trials(),
+        capture_ring::trials(),
         matrix::trials(whole),
         micro::trials(),
         profiles::trials(),
