@@ -118,7 +118,12 @@ fn headers(bed: &Bed) -> Result<()> {
         ensure!(count("6") >= 50 && count("8") >= 50 && count("17") >= 1, "first, last and ACKs: {text}");
         let firsts = packets.iter().filter(|packet| packet[0] == "6");
         // Ethernet, IPv4, UDP, BTH and RETH.
-        ensure!(firsts.clone().all(|packet| packet[2] == "70" && packet[1].parse() >= Ok(70 + 1024 + 4)), "{text}");
+        ensure!(
+            firsts
+                .clone()
+                .all(|packet| packet[2] == "70" && packet[1].parse::<u32>().is_ok_and(|len| len >= 70 + 1024 + 4)),
+            "{text}"
+        );
     }
     Ok(())
 }

@@ -1,36 +1,16 @@
 //! `weir bench capture`: what a capture costs. The baseline is the same way of travel, RoCE packets by UDP, without a
 //! capture; beside it stands Weir's default, frames. Both sides capture, each into a file of its own.
 
-use super::measure::{Measurement, Runner, Unit};
+use super::captured::{Captured, Figure};
+use super::measure::{Measurement, Runner};
 use super::mtu::MTU;
-use super::perftest::{self, Bandwidth, Icrc, Latency, Verb};
+use super::perftest::{Icrc, Verb};
 use super::request::Request;
 use super::rows::{self, Bar, Comparison, Row};
 use super::turns;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use std::process::ExitCode;
 use weir_stage::Stage;
-
-/// What is captured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Captured {
-    /// Nothing; payload goes in RoCE packets.
-    Nothing,
-    /// The headers of all packets.
-    Headers,
-    /// The headers of the last packets, in memory.
-    Ring,
-    /// All packets.
-    Whole,
-}
-
-/// What is measured of a program under capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Figure {
-    Bandwidth,
-    MessageRate,
-    Latency,
-}
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -82,58 +62,6 @@ fn row(
     let of = |captured| Measurement::Captured { verb, size, captured, figure };
     let comparison = Comparison { bar, ..Comparison::without_bar(of(Captured::Nothing)) };
     Row::new(name, what, of(captured), vec![comparison])
-}
-
-impl Captured {
-    /// For a description.
-    pub fn name(self) -> &'static str {
-        match self {
-            Captured::Nothing => "without capture",
-            Captured::Headers => "with headers captured",
-            Captured::Ring => "with headers kept",
-            Captured::Whole => "captured",
-        }
-    }
-
-    fn options(self) -> &'static [&'static str] {
-        match self {
-            Captured::Nothing => &["--framing", "roce"],
-            Captured::Headers => &["--capture-snap", "headers"],
-            Captured::Ring => &["--capture-snap", "headers", "--capture-ring", "64M"],
-            Captured::Whole => &[],
-        }
-    }
-}
-
-impl Figure {
-    pub fn unit(self) -> Unit {
-        match self {
-            Figure::Bandwidth => Unit::BytesPerSecond,
-            Figure::MessageRate => Unit::MessagesPerSecond,
-            Figure::Latency => Unit::Seconds,
-        }
-    }
-}
-
-/// Runs a bandwidth program for `seconds`.
-pub fn bandwidth(stage: &Stage, verb: Verb, size: usize, captured: Captured, seconds: f64) -> Result<Bandwidth> {
-    with_options(captured, |options| perftest::bandwidth_with(stage, verb, size, options, false, seconds))
-}
-
-/// Runs a latency program.
-pub fn latency(stage: &Stage, verb: Verb, size: usize, captured: Captured, iterations: u64) -> Result<Latency> {
-    with_options(captured, |options| perftest::latency_with(stage, verb, size, options, iterations))
-}
-
-/// Runs `job` with the options of `weir run`. The files are gone after it.
-fn with_options<T>(captured: Captured, job: impl FnOnce(&[&str]) -> Result<T>) -> Result<T> {
-    let folder = tempfile::tempdir()?;
-    let file = folder.path().join("weir-%p.pcapng");
-    let mut options = captured.options().to_vec();
-    if captured != Captured::Nothing {
-        options.extend(["--capture", file.to_str().context("the path of the temporary folder is not UTF-8")?]);
-    }
-    job(&options)
 }
 
 #[cfg(test)]

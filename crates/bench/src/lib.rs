@@ -8,6 +8,7 @@
 mod busy;
 mod busy_machine;
 mod capture;
+mod captured;
 mod cm;
 mod cmtime;
 mod cores;

@@ -1,6 +1,6 @@
 //! Measurements: each run gives one figure.
 
-use super::capture::{self, Captured, Figure};
+use super::captured::{self, Captured, Figure};
 use super::cmtime::{self, Phase};
 use super::fabric::{self, Provider};
 use super::load::Loops;
@@ -124,7 +124,9 @@ impl Measurement {
             Idle => Unit::Cores,
             QpMemory(_) => Unit::Bytes,
             Connections { .. } | TcpConnections(_) => Unit::ConnectionsPerSecond,
-            Captured { figure, .. } => figure.unit(),
+            Captured { figure: Figure::Bandwidth, .. } => Unit::BytesPerSecond,
+            Captured { figure: Figure::MessageRate, .. } => Unit::MessagesPerSecond,
+            Captured { figure: Figure::Latency, .. } => Unit::Seconds,
         }
     }
 
@@ -263,10 +265,10 @@ impl<'a> Runner<'a> {
             Connections { count, phase } => cmtime::rate(stage, count, phase),
             TcpConnections(count) => tcp::rate(stage, count),
             Captured { verb, size, captured, figure } => match figure {
-                Figure::Bandwidth => Ok(capture::bandwidth(stage, verb, size, captured, seconds)?.bytes),
-                Figure::MessageRate => Ok(capture::bandwidth(stage, verb, size, captured, seconds)?.messages),
+                Figure::Bandwidth => Ok(captured::bandwidth(stage, verb, size, captured, seconds)?.bytes),
+                Figure::MessageRate => Ok(captured::bandwidth(stage, verb, size, captured, seconds)?.messages),
                 Figure::Latency => {
-                    self.median(measurement, |stage, n| capture::latency(stage, verb, size, captured, n))
+                    self.median(measurement, |stage, n| captured::latency(stage, verb, size, captured, n))
                 }
             },
         }

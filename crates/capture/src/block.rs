@@ -1,7 +1,28 @@
 //! The blocks of a pcapng file, appended to a buffer. Each is complete, and its length is a multiple of four.
 
 use crate::frame::{Direction, LINKTYPE_ETHERNET};
-use crate::writer::{InterfaceInfo, PacketInfo};
+
+/// The description of the interface in the file.
+#[derive(Clone, Copy, Debug)]
+pub struct InterfaceInfo<'a> {
+    /// Interface name.
+    pub name: &'a str,
+    /// Description of the interface.
+    pub description: &'a str,
+    /// Name of the capturing program.
+    pub application: &'a str,
+}
+
+/// The metadata of a packet in the file.
+#[derive(Clone, Copy, Debug)]
+pub struct PacketInfo<'a> {
+    /// Nanoseconds since 1970.
+    pub timestamp: u64,
+    /// Sent or received.
+    pub direction: Direction,
+    /// A comment; empty for none. Only its first 4096 bytes are kept.
+    pub comment: &'a str,
+}
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;

@@ -1,10 +1,9 @@
 //! The thread that writes a recorder's ring to its file. The ring holds complete blocks, so it only moves bytes.
 
-use crate::block::{self, LENGTH_AT, START};
+use crate::block::{self, InterfaceInfo, LENGTH_AT, START};
 use crate::history::{Excerpt, MOST_EXCERPTS};
 use crate::shared::Shared;
 use crate::wake::Sleeper;
-use crate::writer::InterfaceInfo;
 use rtrb::Consumer;
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, Seek, SeekFrom, Write};

@@ -19,9 +19,10 @@ mod wake;
 mod writer;
 
 pub use amount::{AmountError, HistorySize, Snap};
+pub use block::{InterfaceInfo, PacketInfo};
 pub use drain::Open;
 pub use frame::{Direction, Frame, LinkType};
 pub use reader::{CaptureError, Reader, Statistics, open};
 pub use recorder::{DEFAULT_RING, Recorded, Recorder, RecorderOptions, Spawn};
 pub use shared::flush_all;
-pub use writer::{InterfaceInfo, PacketInfo, Writer};
+pub use writer::Writer;

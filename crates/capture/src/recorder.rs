@@ -9,12 +9,11 @@
 //! `history.rs`. Each mark begins a section of the file, with the mark as its comment, until the eighth.
 
 use crate::amount::HistorySize;
-use crate::block;
+use crate::block::{self, PacketInfo};
 use crate::drain::{Blocks, Drain, Open, OwnedInfo, Section, wall_clock};
 use crate::history::{History, Text, count_blocks, push_blocks};
 use crate::shared::{Ending, Shared};
 use crate::wake;
-use crate::writer::PacketInfo;
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::fmt::{self, Write};
 use std::fs::File;

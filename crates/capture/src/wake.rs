@@ -1,4 +1,4 @@
-//! Waking a thread without `std::thread`, whose handles register destructors of thread-local variables: glibc ends the
+//! Waking a thread without `std::thread`: its handles register destructors of thread-local variables, and glibc ends the
 //! process if there is no memory for such an entry. A wake-up is a byte through a pair of sockets, so none is lost, and
 //! a signal handler may wake.
 

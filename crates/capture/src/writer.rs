@@ -2,31 +2,8 @@
 //!
 //! Only complete blocks are written, so that a file ends between two blocks even if the process is killed.
 
-use crate::block;
-use crate::frame::Direction;
+use crate::block::{self, InterfaceInfo, PacketInfo};
 use std::io::{self, Write};
-
-/// The description of the interface in the file.
-#[derive(Clone, Copy, Debug)]
-pub struct InterfaceInfo<'a> {
-    /// Interface name.
-    pub name: &'a str,
-    /// Description of the interface.
-    pub description: &'a str,
-    /// Name of the capturing program.
-    pub application: &'a str,
-}
-
-/// The metadata of a packet in the file.
-#[derive(Clone, Copy, Debug)]
-pub struct PacketInfo<'a> {
-    /// Nanoseconds since 1970.
-    pub timestamp: u64,
-    /// Sent or received.
-    pub direction: Direction,
-    /// A comment; empty for none. Only its first 4096 bytes are kept.
-    pub comment: &'a str,
-}
 
 /// Writes pcapng blocks.
 pub struct Writer<W> {

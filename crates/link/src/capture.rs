@@ -30,6 +30,7 @@ mod cut;
 mod head;
 
 use crate::{Arrival, Carrier, Fate, Group, Inbox, Outbox, SendError, clock};
+pub use cut::CONTROL_MAGIC;
 use cut::{Cut, is_packet};
 use head::{Head, len_of};
 use std::fmt;
@@ -47,8 +48,6 @@ use weir_wire::{ICRC_LEN, ROCE_PORT, frame, icrc};
 
 /// UDP ports of slots, which the file replaces by 4791.
 pub const SLOT_PORTS: RangeInclusive<u16> = 20480..=21503;
-/// The first bytes of control datagrams between Weir peers.
-pub const CONTROL_MAGIC: &[u8; 4] = b"WEIR";
 
 /// Settings of a capture.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,9 +1,10 @@
 //! How much of a datagram is in the file.
 
-use super::CONTROL_MAGIC;
 use weir_capture::Snap;
 use weir_wire::{ICRC_LEN, Opcode, frame};
 
+/// The first bytes of control datagrams between Weir peers.
+pub const CONTROL_MAGIC: &[u8; 4] = b"WEIR";
 /// A BTH and an ICRC: the shortest packet.
 const MIN_PACKET: usize = 16;
 const BTH: usize = 12;
@@ -20,7 +21,7 @@ pub struct Cut {
 
 impl Cut {
     /// The bytes that are kept of a datagram of `len` bytes, behind `around` bytes of headers. `staged`: its first
-    /// bytes; without iovecs all of it. Of a packet whose ICRC is not kept as a whole, no part of it is.
+    /// bytes; without iovecs all of it. Either all of a packet's ICRC is kept or no part of it.
     #[inline]
     pub fn kept(self, staged: &[u8], len: usize, around: usize) -> usize {
         let most = match self.snap {
