@@ -9,6 +9,7 @@ mod attack;
 mod bed;
 mod benches;
 mod capture;
+mod capture_ring;
 mod command;
 mod ending;
 mod examples;
@@ -92,6 +93,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         transports::trials(whole),
         analyze::trials(),
         capture::trials(),
+        capture_ring::trials(),
         matrix::trials(whole),
         micro::trials(),
         profiles::trials(),
