@@ -1,6 +1,6 @@
 //! The blocks of a pcapng file, appended to a buffer. Each is complete, and its length is a multiple of four.
 
-use crate::frame::{Direction, LINKTYPE_ETHERNET};
+use crate::frame::{Direction, Frame, LINKTYPE_ETHERNET};
 
 /// The description of the interface in the file.
 #[derive(Clone, Copy, Debug)]
@@ -58,27 +58,64 @@ pub const fn most(frame: usize, comment: usize) -> usize {
     AROUND + frame + if comment == 0 { 0 } else { 4 + comment + 3 }
 }
 
-/// Starts a section: its header, with a comment unless that is empty, and its interface. `snap`: the most bytes that
-/// are kept of a frame, 0 for no limit.
+/// Starts a section: its header, with a comment unless that is empty, and its Ethernet interface. `snap`: the most
+/// bytes that are kept of a frame, 0 for no limit.
 pub fn section(out: &mut Vec<u8>, info: &InterfaceInfo<'_>, snap: u32, comment: &str) {
+    section_header(out, info.application, comment);
+    interface(out, LINKTYPE_ETHERNET, info.name, info.description, snap);
+}
+
+/// Starts a section, written by a program of this name.
+pub fn section_header(out: &mut Vec<u8>, application: &str, comment: &str) {
     block(out, SECTION_HEADER, |body| {
         body.extend(BYTE_ORDER_MAGIC.to_le_bytes());
         body.extend(1u16.to_le_bytes());
         body.extend(0u16.to_le_bytes());
         body.extend((-1i64).to_le_bytes());
         put_comment(body, comment);
-        put_option(body, option::SHB_USERAPPL, info.application.as_bytes());
+        put_option(body, option::SHB_USERAPPL, application.as_bytes());
         put_option(body, option::END, &[]);
     });
+}
+
+/// Describes an interface of this LINKTYPE. Its time stamps are nanoseconds.
+pub fn interface(out: &mut Vec<u8>, link_type: u16, name: &str, description: &str, snap: u32) {
     block(out, INTERFACE_DESCRIPTION, |body| {
-        body.extend(LINKTYPE_ETHERNET.to_le_bytes());
+        body.extend(link_type.to_le_bytes());
         body.extend([0; 2]);
         body.extend(snap.to_le_bytes());
-        put_option(body, option::IF_NAME, info.name.as_bytes());
-        put_option(body, option::IF_DESCRIPTION, info.description.as_bytes());
+        put_option(body, option::IF_NAME, name.as_bytes());
+        if !description.is_empty() {
+            put_option(body, option::IF_DESCRIPTION, description.as_bytes());
+        }
         put_option(body, option::IF_TSRESOL, &[9]);
         put_option(body, option::END, &[]);
     });
+}
+
+/// A frame of another capture, with comments.
+pub fn copied_packet(out: &mut Vec<u8>, interface: u32, frame: &Frame<'_>, comments: &[String]) {
+    block(out, ENHANCED_PACKET, |body| {
+        body.extend(interface.to_le_bytes());
+        put_timestamp(body, frame.timestamp);
+        body.extend((frame.data.len() as u32).to_le_bytes());
+        body.extend((frame.orig_len as u32).to_le_bytes());
+        body.extend_from_slice(frame.data);
+        pad(body, frame.data.len());
+        comments.iter().for_each(|comment| put_comment(body, comment));
+        if let Some(direction) = frame.direction {
+            put_option(body, option::EPB_FLAGS, &[flag(direction), 0, 0, 0]);
+        }
+        put_option(body, option::END, &[]);
+    });
+}
+
+/// The value of `epb_flags` for a direction.
+fn flag(direction: Direction) -> u8 {
+    match direction {
+        Direction::In => 1,
+        Direction::Out => 2,
+    }
 }
 
 /// A frame of `original` bytes, of which the slices are kept.
@@ -98,10 +135,7 @@ pub fn packet(out: &mut Vec<u8>, info: &PacketInfo<'_>, original: usize, slices:
     }
     pad(out, kept);
     put_comment(out, info.comment);
-    let direction: u8 = match info.direction {
-        Direction::In => 1,
-        Direction::Out => 2,
-    };
+    let direction = flag(info.direction);
     let mut tail = [0; 16];
     tail[..8].copy_from_slice(&[option::EPB_FLAGS as u8, 0, 4, 0, direction, 0, 0, 0]);
     let len = (out.len() + tail.len() - start) as u32;

@@ -3,10 +3,11 @@
 //! [`open`] reads a file, compressed or not, as a [`Reader`], which lends its frames without copying them.
 //! [`packet::find`] finds the RDMA packet in a frame of any link type; [`roce`] finds the UDP datagram of RoCEv2 in an
 //! Ethernet frame. [`Writer`] writes pcapng blocks; [`Recorder`] takes frames from a thread that must not block, and
-//! writes all of them, or those around a stall.
+//! writes all of them, or those around a stall. [`Annotated`] copies captures and adds comments.
 #![forbid(unsafe_code)]
 
 mod amount;
+mod annotated;
 mod block;
 mod decompress;
 mod drain;
@@ -31,6 +32,7 @@ mod wake;
 mod writer;
 
 pub use amount::{AmountError, HistorySize, Snap};
+pub use annotated::Annotated;
 pub use block::{InterfaceInfo, PacketInfo};
 pub use drain::Open;
 pub use error::CaptureError;

@@ -1,14 +1,15 @@
 //! `weir analyze`: what captures tell.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use weir_analyze::report::{Document, Style, text};
+use weir_analyze::report::{Document, Style, comments, text};
 use weir_analyze::{Analysis, Options};
-use weir_capture::{CaptureError, Reader};
+use weir_capture::{Annotated, CaptureError, Frame, Reader};
 
 /// Arguments of `weir analyze`.
 #[derive(Args, Debug)]
@@ -27,6 +28,10 @@ pub struct AnalyzeArgs {
     /// with those in the capture
     #[arg(long, value_name = "PROFILE")]
     profile: Option<String>,
+
+    /// Write a copy of the captures, with the findings as comments of their frames, for Wireshark
+    #[arg(long, value_name = "OUT.pcapng")]
+    annotate: Option<PathBuf>,
 
     /// Connections that the table shows
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]
@@ -53,12 +58,22 @@ pub fn run(args: &AnalyzeArgs) -> ExitCode {
 fn analyzed(args: &AnalyzeArgs) -> Result<bool> {
     let profile = args.profile.as_deref().map(weir_profiles::load).transpose()?;
     let mut analysis = Analysis::new(Options { profile });
-    for (number, path) in in_order(&args.files)?.into_iter().enumerate() {
-        read(&mut analysis, number as u16, path)?;
+    let files = in_order(&args.files)?;
+    if let Some(out) = &args.annotate {
+        check_output(out, &files)?;
+    }
+    for (number, path) in files.iter().enumerate() {
+        each_frame(path, |frame| {
+            analysis.frame(number as u16, frame);
+            Ok(())
+        })?;
     }
     let report = analysis.finish();
-    let names: Vec<String> = args.files.iter().map(|path| path.display().to_string()).collect();
+    let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
     let document = Document::new(&report, &names);
+    if let Some(out) = &args.annotate {
+        annotate(out, &files, &names, &document).with_context(|| out.display().to_string())?;
+    }
     if args.json {
         println!("{}", document.json());
     } else {
@@ -91,14 +106,16 @@ fn opened(path: &Path) -> Result<Reader> {
 /// Frames between two looks at the progress.
 const FRAMES: u64 = 1 << 16;
 
-fn read(analysis: &mut Analysis, number: u16, path: &Path) -> Result<()> {
+/// Gives each frame of a file to `take`, with a progress bar on a terminal.
+fn each_frame(path: &Path, mut take: impl FnMut(&Frame<'_>) -> Result<()>) -> Result<()> {
     let mut reader = opened(path)?;
     let bar = progress(path);
     loop {
         match reader.next_frame() {
             Ok(Some(frame)) => {
-                analysis.frame(number, &frame);
-                if frame.number % FRAMES == 0 {
+                let number = frame.number;
+                take(&frame)?;
+                if number % FRAMES == 0 {
                     bar.set_position(reader.position());
                 }
             }
@@ -113,6 +130,31 @@ fn read(analysis: &mut Analysis, number: u16, path: &Path) -> Result<()> {
     }
     bar.finish_and_clear();
     Ok(())
+}
+
+/// The copy needs the captures a second time, and must not replace them.
+fn check_output(out: &Path, files: &[&Path]) -> Result<()> {
+    for path in files {
+        ensure!(path.as_os_str() != "-", "--annotate reads the captures twice: name a file instead of `-`");
+        let same = out.canonicalize().ok().zip(path.canonicalize().ok()).is_some_and(|(out, path)| out == path);
+        ensure!(!same, "--annotate {}: this is one of the captures; name another file", out.display());
+    }
+    Ok(())
+}
+
+/// Writes the copy of the captures with comments.
+fn annotate(out: &Path, files: &[&Path], names: &[String], document: &Document) -> Result<()> {
+    let comments = comments(document);
+    let file = File::create(out).context("the copy cannot be created")?;
+    let mut copy = Annotated::new(file, concat!("weir ", env!("CARGO_PKG_VERSION")));
+    for (number, (path, name)) in files.iter().zip(names).enumerate() {
+        let number = number as u16;
+        each_frame(path, |frame| {
+            let own = comments.get(&(number, frame.number)).map_or(&[][..], Vec::as_slice);
+            Ok(copy.frame(number, name, frame, own)?)
+        })?;
+    }
+    Ok(copy.flush()?)
 }
 
 /// On a terminal, how much of the file has been read.

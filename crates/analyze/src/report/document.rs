@@ -14,7 +14,7 @@ use weir_wire::{RnrTimer, Syndrome};
 pub struct Document {
     /// Version of the schema: it grows if a field changes its meaning or goes.
     pub schema: u32,
-    /// The captures, in the order of the command line.
+    /// The captures, in the order of their first frames.
     pub files: Vec<String>,
     pub capture: Capture,
     pub findings: Vec<FindingEntry>,
