@@ -1,8 +1,8 @@
 //! Capture files: reading pcap, pcapng and ERF; writing pcapng, also from a data path that must not block.
 //!
 //! [`open`] returns the frames of a file as a [`Reader`]; [`roce`] finds the RoCEv2 packet in an Ethernet frame.
-//! [`Writer`] writes pcapng blocks; [`Recorder`] takes frames from a thread that must not block, and writes all of them,
-//! or those around a stall.
+//! [`Writer`] writes pcapng blocks; [`Recorder`] takes frames from a thread that must not block, and writes all of
+//! them, or those around a stall.
 #![forbid(unsafe_code)]
 
 mod amount;
