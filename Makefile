@@ -57,7 +57,7 @@ share: bin ## Put manual pages, completions and other files into target/weir
 		mkdir -p $(STAGE)/share/$${file%/*} && \
 		$(STAGE)/bin/weir completions $${file%%[-/]*} > $(STAGE)/share/$$file || exit 1; \
 	done
-	install -D -m 644 contrib/weir.lua $(STAGE)/share/weir/weir.lua
+	install -D -m 644 -t $(STAGE)/share/weir contrib/weir.lua contrib/weir-findings.lua
 	install -D -m 644 -t $(STAGE)/share/doc/weir LICENSE-APACHE LICENSE-MIT README.md CHANGELOG.md SECURITY.md
 
 # What packages contain: everything, without the debug information, which is four fifths of it.

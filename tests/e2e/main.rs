@@ -4,10 +4,12 @@
 //! Each test is a [`Trial`], named `topology/what`. The trials run one after another unless `--test-threads` is given,
 //! because some of them measure time.
 
+mod analyze;
 mod attack;
 mod bed;
 mod benches;
 mod capture;
+mod capture_ring;
 mod command;
 mod ending;
 mod examples;
@@ -89,7 +91,9 @@ fn trials(whole: bool) -> Vec<Trial> {
         rdmacm::trials(),
         rdmacm_ends::trials(),
         transports::trials(whole),
+        analyze::trials(),
         capture::trials(),
+        capture_ring::trials(),
         matrix::trials(whole),
         micro::trials(),
         profiles::trials(),

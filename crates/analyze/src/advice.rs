@@ -2,17 +2,19 @@
 
 use serde::Serialize;
 
-/// A change that helps.
+/// A setting that helps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Advice {
+    /// What is to be reached. The settings with the same purpose do the same in different layers.
+    pub purpose: &'static str,
     /// What has the setting.
     pub layer: Layer,
     /// Its name, as it is written.
     pub setting: &'static str,
     /// The value to set.
     pub value: String,
-    /// Why it helps.
-    pub why: &'static str,
+    /// The layer's default, or another remark; empty if there is none.
+    pub remark: &'static str,
 }
 
 /// The layer of a setting.
@@ -34,7 +36,20 @@ pub enum Layer {
     Network,
 }
 
+impl Advice {
+    /// The setting as a user writes it.
+    pub fn written(&self) -> String {
+        let Advice { setting, value, .. } = self;
+        match self.layer {
+            Layer::Verbs | Layer::Network => format!("{setting}: {value}"),
+            Layer::OpenMpi => format!("--mca {setting} {value}"),
+            Layer::Ucx | Layer::Libfabric | Layer::Nccl => format!("{setting}={value}"),
+        }
+    }
+}
+
 impl Layer {
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Layer::Verbs => "verbs",
@@ -47,176 +62,227 @@ impl Layer {
     }
 }
 
-fn advice(layer: Layer, setting: &'static str, value: &str, why: &'static str) -> Advice {
-    Advice { layer, setting, value: value.to_owned(), why }
+/// The settings of one purpose.
+fn settings(purpose: &'static str, settings: &[(Layer, &'static str, &str, &'static str)]) -> Vec<Advice> {
+    let advice = |&(layer, setting, value, remark): &(Layer, &'static str, &str, &'static str)| Advice {
+        purpose,
+        layer,
+        setting,
+        value: value.to_owned(),
+        remark,
+    };
+    settings.iter().map(advice).collect()
 }
 
 /// Against on-demand paging in places where its faults cost most.
 pub fn no_odp() -> Vec<Advice> {
-    vec![
-        advice(Layer::Verbs, "ibv_reg_mr", "without IBV_ACCESS_ON_DEMAND", "pinned memory has no page faults"),
-        advice(Layer::Ucx, "UCX_IB_REG_METHODS", "rcache,direct", "UCX up to 1.13 may register memory on demand"),
-        advice(Layer::Ucx, "UCX_REG_NONBLOCK_MEM_TYPES", "(empty)", "newer UCX: no registration on demand"),
-        advice(Layer::Libfabric, "FI_VERBS_USE_ODP", "0", "the verbs provider pins memory"),
-    ]
+    settings(
+        "Pin the memory: pinned memory has no page faults",
+        &[
+            (Layer::Verbs, "ibv_reg_mr", "without IBV_ACCESS_ON_DEMAND", ""),
+            (Layer::Ucx, "UCX_IB_REG_METHODS", "rcache,direct", "up to 1.13, which may register on demand"),
+            (Layer::Ucx, "UCX_REG_NONBLOCK_MEM_TYPES", "", "newer"),
+            (Layer::Libfabric, "FI_VERBS_USE_ODP", "0", ""),
+        ],
+    )
 }
 
 /// Faults before they cost.
 pub fn prefetch() -> Vec<Advice> {
-    vec![advice(
-        Layer::Verbs,
-        "ibv_advise_mr",
-        "IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE",
-        "brings the pages in before requests meet their absence",
-    )]
+    settings(
+        "Bring the pages in before requests need them",
+        &[
+            (Layer::Verbs, "ibv_advise_mr", "IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE", ""),
+            (Layer::Ucx, "UCX_IB_ODP_PREFETCH", "y", "up to 1.13"),
+        ],
+    )
 }
 
-/// The smallest RNR delay: ODP QPs wait as briefly as they can (T 7.1).
+/// The smallest RNR delay: requesters wait as briefly as they can (T 7.1).
 pub fn short_rnr() -> Vec<Advice> {
-    vec![
-        advice(
-            Layer::Verbs,
-            "min_rnr_timer",
-            "1 (0.01 ms)",
-            "of the responder's QP: requesters wait less after an RNR NAK",
-        ),
-        advice(Layer::Ucx, "UCX_RC_RNR_TIMEOUT", "10us", "the same, default 1 ms"),
-        advice(Layer::Libfabric, "FI_VERBS_MIN_RNR_TIMER", "1", "the same, default 12"),
-        advice(Layer::OpenMpi, "btl_openib_ib_min_rnr_timer", "1", "the same, default 25 (61 ms)"),
-    ]
+    settings(
+        "Let requesters wait less after an RNR NAK",
+        &[
+            (Layer::Verbs, "min_rnr_timer", "1", "0.01 ms; an attribute of the responder's QP"),
+            (Layer::Ucx, "UCX_RC_RNR_TIMEOUT", "10us", "default 1 ms"),
+            (Layer::Libfabric, "FI_VERBS_MIN_RNR_TIMER", "1", "default 12"),
+            (Layer::OpenMpi, "btl_openib_ib_min_rnr_timer", "1", "default 25"),
+        ],
+    )
 }
 
 /// A dummy operation that shows the responder what is missing (T 7.1).
-pub fn dummy() -> Advice {
-    advice(
-        Layer::Verbs,
-        "ibv_post_send",
-        "another request while one is late",
-        "shows the responder the missing PSN: its sequence NAK replaces the timeout",
+pub fn dummy() -> Vec<Advice> {
+    settings(
+        "Post another request while one is late: the responder then sends a sequence NAK, and no timeout passes",
+        &[(Layer::Verbs, "ibv_post_send", "a dummy request, such as a READ of one byte", "")],
     )
 }
 
 /// Fewer QPs that meet one page.
-pub fn fewer_qps() -> Advice {
-    advice(
-        Layer::Verbs,
-        "QPs with requests on ODP memory",
-        "at most 10",
-        "each dropped response costs an event of the adapter",
+pub fn fewer_qps() -> Vec<Advice> {
+    settings(
+        "Let fewer QPs meet the same missing pages: each dropped response costs an event of the adapter",
+        &[
+            (Layer::Verbs, "QPs with requests on ODP memory", "10 at most", ""),
+            (Layer::Nccl, "NCCL_IB_QPS_PER_CONNECTION", "1", ""),
+        ],
     )
 }
 
 /// A shorter ACK timeout, where the adapter honours it.
 pub fn timeout(exponent: u8) -> Vec<Advice> {
     let value = format!("{exponent}");
-    vec![
-        advice(Layer::Verbs, "timeout", &value, "4.096 us * 2^timeout; adapters have a floor"),
-        advice(Layer::Ucx, "UCX_RC_TIMEOUT", &microseconds(exponent), "the same, default 1 s"),
-        advice(Layer::OpenMpi, "btl_openib_ib_timeout", &value, "the same, default 20"),
-        advice(Layer::Nccl, "NCCL_IB_TIMEOUT", &value, "the same, default 20"),
-    ]
+    settings(
+        "Set a shorter ACK timeout (4.096 us * 2^value), as far as the adapter's floor permits",
+        &[
+            (Layer::Verbs, "timeout", &value, "C_ACK, an attribute of the requester's QP"),
+            (Layer::Ucx, "UCX_RC_TIMEOUT", &microseconds(exponent), "default 1 s"),
+            (Layer::OpenMpi, "btl_openib_ib_timeout", &value, "default 20"),
+            (Layer::Nccl, "NCCL_IB_TIMEOUT", &value, "default 20"),
+        ],
+    )
 }
 
 /// More time before a connection fails.
 pub fn more_retries() -> Vec<Advice> {
-    vec![
-        advice(Layer::Verbs, "retry_cnt", "7", "the most retries"),
-        advice(Layer::Ucx, "UCX_RC_RETRY_COUNT", "7", "the same"),
-        advice(Layer::Nccl, "NCCL_IB_RETRY_CNT", "7", "the same"),
-        advice(Layer::Nccl, "NCCL_IB_TIMEOUT", "22", "each retry waits longer, if the path is down for seconds"),
-    ]
+    settings(
+        "If the path may be down for seconds, retry longer",
+        &[
+            (Layer::Verbs, "retry_cnt", "7", "the most"),
+            (Layer::Ucx, "UCX_RC_RETRY_COUNT", "7", "default 7"),
+            (Layer::Nccl, "NCCL_IB_RETRY_CNT", "7", "default 7"),
+            (Layer::Nccl, "NCCL_IB_TIMEOUT", "22", "default 20"),
+        ],
+    )
 }
 
 /// Receives that are there before their messages.
 pub fn more_receives() -> Vec<Advice> {
-    vec![
-        advice(Layer::Verbs, "ibv_post_recv", "earlier, or max_recv_wr larger", "no message finds the queue empty"),
-        advice(Layer::Ucx, "UCX_RC_RX_QUEUE_LEN", "8192", "default 4095"),
-        advice(Layer::Libfabric, "FI_VERBS_RX_SIZE", "4096", "default 384"),
-    ]
+    settings(
+        "Post receives before their messages come",
+        &[
+            (Layer::Verbs, "max_recv_wr", "as many as the peer may send", "and post them before the peer sends"),
+            (Layer::Ucx, "UCX_RC_RX_QUEUE_LEN", "8192", "default 4095"),
+            (Layer::Libfabric, "FI_VERBS_RX_SIZE", "4096", "default 384"),
+        ],
+    )
 }
 
 /// A timer whose code 0 is the longest delay.
 pub fn rnr_timer_not_zero() -> Vec<Advice> {
-    vec![
-        advice(Layer::Verbs, "min_rnr_timer", "12 (0.64 ms)", "code 0 is 655.36 ms, the longest delay"),
-        advice(Layer::Libfabric, "FI_VERBS_MIN_RNR_TIMER", "12", "the same"),
-        advice(Layer::OpenMpi, "btl_openib_ib_min_rnr_timer", "12", "the same"),
-    ]
+    settings(
+        "Set the RNR timer: code 0 is 655.36 ms, the longest delay",
+        &[
+            (Layer::Verbs, "min_rnr_timer", "12", "0.64 ms; an attribute of the responder's QP"),
+            (Layer::Libfabric, "FI_VERBS_MIN_RNR_TIMER", "12", "default 12"),
+            (Layer::OpenMpi, "btl_openib_ib_min_rnr_timer", "12", "default 25"),
+        ],
+    )
 }
 
 /// RNR retries without end.
-pub fn rnr_retry() -> Advice {
-    advice(Layer::Verbs, "rnr_retry", "7", "repeats without end while the receiver is not ready")
+pub fn rnr_retry() -> Vec<Advice> {
+    settings(
+        "Retry without end while the receiver is not ready",
+        &[
+            (Layer::Verbs, "rnr_retry", "7", "an attribute of the requester's QP"),
+            (Layer::Ucx, "UCX_RC_RNR_RETRY_COUNT", "7", "default 7"),
+            (Layer::OpenMpi, "btl_openib_ib_rnr_retry", "7", "default 7"),
+        ],
+    )
 }
 
 /// A network that loses nothing.
 pub fn lossless() -> Vec<Advice> {
-    vec![
-        advice(
-            Layer::Network,
-            "priority flow control (PFC)",
-            "on the priority of RoCE",
-            "switches drop no packets of it",
-        ),
-        advice(Layer::Network, "ECN on the switches", "on", "senders slow down before queues are full"),
-    ]
+    settings(
+        "Make the network lossless for RoCE",
+        &[
+            (Layer::Network, "priority flow control (PFC)", "on for the priority of RoCE", ""),
+            (Layer::Network, "ECN", "on, at the switches", "senders slow down before queues are full"),
+            (Layer::Nccl, "NCCL_IB_TC", "the traffic class of that priority", ""),
+            (Layer::Ucx, "UCX_IB_TRAFFIC_CLASS", "the same", ""),
+        ],
+    )
 }
 
 /// Links and switches that damage packets.
-pub fn cables() -> Advice {
-    advice(
-        Layer::Network,
-        "cables, transceivers, switch firmware",
-        "check symbol errors",
-        "packets are changed on the way",
+pub fn cables() -> Vec<Advice> {
+    settings(
+        "Find what damages packets on the way",
+        &[(
+            Layer::Network,
+            "symbol_error, link_downed, rx_crc_errors",
+            "look for growing counters",
+            "cables, transceivers",
+        )],
     )
 }
 
 /// A path that keeps the order.
-pub fn one_path() -> Advice {
-    advice(Layer::Network, "load balancing", "per flow, not per packet", "go-back-N treats reordering as loss")
+pub fn one_path() -> Vec<Advice> {
+    settings(
+        "Keep the order of a QP's packets: go-back-N treats another order as loss",
+        &[(Layer::Network, "load balancing", "per flow, not per packet", "")],
+    )
 }
 
 /// Congestion control.
 pub fn congestion() -> Vec<Advice> {
-    vec![
-        advice(Layer::Network, "DCQCN", "on at all hosts", "senders slow down when a CNP arrives"),
-        advice(
-            Layer::Network,
-            "ECN thresholds",
-            "check for the sharing flows",
-            "marks that come too early cost throughput",
-        ),
-    ]
+    settings(
+        "See why queues fill",
+        &[
+            (Layer::Network, "DCQCN", "on at all hosts", "senders slow down when a CNP arrives"),
+            (Layer::Network, "ECN thresholds", "compare with the queues", "marks that come too early cost throughput"),
+        ],
+    )
 }
 
 /// Keys and bounds.
-pub fn keys() -> Advice {
-    advice(
-        Layer::Verbs,
-        "rkey, address and length",
-        "those of a registered region",
-        "the responder refused the request",
+pub fn keys() -> Vec<Advice> {
+    settings(
+        "Use the key, address and length of a region that is registered with the right",
+        &[(Layer::Verbs, "access", "IBV_ACCESS_REMOTE_READ, _WRITE or _ATOMIC", "of the region and of the QP")],
+    )
+}
+
+/// Requests that the responder's QP does not serve.
+pub fn rights() -> Vec<Advice> {
+    settings(
+        "Let the responder's QP serve such requests",
+        &[
+            (Layer::Verbs, "qp_access_flags", "the rights that the requests need", ""),
+            (Layer::Verbs, "max_dest_rd_atomic", "the requester's max_rd_atomic or more", ""),
+            (Layer::Verbs, "ibv_post_recv", "receives as long as the messages", ""),
+        ],
+    )
+}
+
+/// A responder that fails.
+pub fn responder() -> Vec<Advice> {
+    settings(
+        "See why the responder could not perform the request",
+        &[(Layer::Verbs, "the responder's program", "its completions and asynchronous events", "")],
     )
 }
 
 /// Peers that end.
-pub fn peer() -> Advice {
-    advice(Layer::Verbs, "the peer's process", "see whether and why it ended", "nothing came from it any more")
+pub fn peer() -> Vec<Advice> {
+    settings(
+        "See whether the peer is there",
+        &[(Layer::Verbs, "the peer's program", "whether it ended, and why; and the QP number and address", "")],
+    )
 }
 
 /// Fewer ACKs for many small messages.
 pub fn coalesce() -> Vec<Advice> {
-    vec![
-        advice(
-            Layer::Verbs,
-            "ibv_post_send",
-            "lists of work requests, a signalled one for 16 to 64",
-            "one doorbell and one ACK for many",
-        ),
-        advice(Layer::Ucx, "UCX_RC_TX_CQ_MODERATION", "64", "completions for one in 64 messages"),
-    ]
+    settings(
+        "Let one ACK and one completion stand for many messages",
+        &[
+            (Layer::Verbs, "ibv_post_send", "lists of requests, one in 16 to 64 with IBV_SEND_SIGNALED", ""),
+            (Layer::Ucx, "UCX_RC_TX_CQ_MODERATION", "64", "default 64"),
+        ],
+    )
 }
 
 fn microseconds(exponent: u8) -> String {

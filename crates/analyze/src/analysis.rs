@@ -104,7 +104,7 @@ impl Analysis {
             Ok(headers) => headers,
             Err(_) if packet.transport.first() == Some(&CNP.0) => {
                 self.totals.cnps += 1;
-                return self.detectors.notification(packet, frame.timestamp, FrameId { file, number: frame.number });
+                return self.detectors.notification(packet, frame.timestamp, FrameId::new(file, frame.number));
             }
             Err(_) => {
                 self.totals.unparsed += 1;
@@ -124,7 +124,7 @@ impl Analysis {
         let payload = headers.payload_len(room - headers.len()).unwrap_or(0) as u32;
         let congested = packet.traffic_class & 3 == CONGESTION_EXPERIENCED || headers.bth.congestion & FECN != 0;
         let marks = Marks { ack_req: false, bad_icrc: packet.icrc_ok() == Some(false), congested };
-        let id = FrameId { file, number: frame.number };
+        let id = FrameId::new(file, frame.number);
         let seen = Seen::new(frame.timestamp, id, &headers, payload, marks);
         let key = FlowKey { from: packet.from, to: packet.to, qpn: headers.bth.dest_qp };
         let source = Source { file, direction: frame.direction, port: source_port(packet) };
@@ -174,6 +174,7 @@ fn note(record: &mut Record, event: &Event<'_>) {
             stats.outstanding = stats.outstanding.saturating_sub(1);
             if request.ends {
                 stats.latency(at.saturating_sub(request.began));
+                stats.responded(at.saturating_sub(request.last.time));
             }
         }
         Event::RnrNak { .. } => stats.rnr_naks += 1,

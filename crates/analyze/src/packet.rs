@@ -1,4 +1,4 @@
-//! A packet as the analysis keeps it: the few fields of its headers that the analysis uses, in 64 bytes.
+//! A packet as the analysis keeps it: the few fields of its headers that the analysis uses, in 56 bytes.
 
 use weir_wire::{Aeth, AtomicEth, Headers, Opcode, Operation, Psn, Reth, Syndrome};
 
@@ -25,14 +25,9 @@ pub struct Seen {
     pub va: u64,
 }
 
-/// The number of a frame, and the file that it is in.
+/// The number of a frame, and the file that it is in; eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct FrameId {
-    /// Index of the file on the command line, from 0.
-    pub file: u16,
-    /// From 1, as Wireshark counts.
-    pub number: u64,
-}
+pub struct FrameId(u64);
 
 /// Properties of a packet that are true or false.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +49,25 @@ pub enum Kind {
     Atomic,
     /// A reserved operation, or FLUSH.
     Other,
+}
+
+impl FrameId {
+    const NUMBER: u32 = 48;
+
+    /// Frame `number`, from 1 as Wireshark counts, of the file with this index on the command line.
+    pub fn new(file: u16, number: u64) -> FrameId {
+        FrameId(u64::from(file) << Self::NUMBER | number & ((1 << Self::NUMBER) - 1))
+    }
+
+    /// Index of the file.
+    pub fn file(self) -> u16 {
+        (self.0 >> Self::NUMBER) as u16
+    }
+
+    /// Number in the file.
+    pub fn number(self) -> u64 {
+        self.0 & ((1 << Self::NUMBER) - 1)
+    }
 }
 
 impl Seen {

@@ -201,7 +201,9 @@ fn findings_lead_to_their_connections_and_back() {
     assert_eq!(count("#finding-1 .step.unanswered"), json!(1));
     assert_eq!(count("#finding-1 .ladder .break"), json!(1));
     assert_eq!(count("#finding-1 .advice tbody tr"), json!(damming.advice.len()));
-    assert_eq!(browser.text(&format!("{}.textContent", finding(".frames code"))), "frame.number in {7, 9}");
+    let frames: Vec<String> = damming.frames.iter().map(u64::to_string).collect();
+    let filter = format!("frame.number in {{{}}}", frames.join(", "));
+    assert_eq!(browser.text(&format!("{}.textContent", finding(".frames code"))), filter);
     browser.click("#finding-1 .frames button");
     browser.wait("document.querySelector('#finding-1 .frames button').textContent === 'Copied'");
 

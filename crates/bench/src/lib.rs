@@ -5,8 +5,11 @@
 //!
 //! The process that calls [`run`] is the `weir` command: benches start it again, as `weir run` or `weir bench`.
 
+mod analyze;
 mod busy;
 mod busy_machine;
+mod capture;
+mod captured;
 mod cm;
 mod cmtime;
 mod cores;
@@ -48,8 +51,8 @@ use weir_stage::Stage;
 /// Arguments of `weir bench`.
 #[derive(Args, Debug)]
 pub struct BenchArgs {
-    /// Benches to run, by name or by the first part of a name (`write-1m`); without names, all usual ones. `busy`, `cm`,
-    /// `ecosystem` and `same-host` take names of their rows (`ecosystem mpi`)
+    /// Benches to run, by name or by the first part of a name (`write-1m`); without names, all usual ones. `busy`,
+    /// `capture`, `cm`, `ecosystem` and `same-host` take names of their rows (`ecosystem mpi`)
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Print JSON instead of a table
@@ -97,12 +100,24 @@ struct Alone {
     run: fn(&Request<'_>) -> Result<ExitCode>,
 }
 
-const ALONE: [Alone; 9] = [
+const ALONE: [Alone; 11] = [
+    Alone {
+        name: "analyze",
+        what: "captures: bytes per second of one core, against tshark (only when named, alone)",
+        rows: Vec::new,
+        run: analyze::run,
+    },
     Alone {
         name: "busy",
         what: "latency beside one busy loop per core, against UCX over TCP (only when named, alone)",
         rows: busy_machine::rows,
         run: busy_machine::run,
+    },
+    Alone {
+        name: "capture",
+        what: "what a capture costs, of headers, in memory, and of whole packets (only when named, alone)",
+        rows: capture::rows,
+        run: capture::run,
     },
     Alone {
         name: "cm",

@@ -1,10 +1,11 @@
 //! Measurements: each run gives one figure.
 
+use super::captured::{self, Captured, Figure};
 use super::cmtime::{self, Phase};
 use super::fabric::{self, Provider};
 use super::load::Loops;
 use super::peers::{self, Over};
-use super::perftest::{self, Icrc, Verb};
+use super::perftest::{self, Icrc, Latency, Verb};
 use super::{idle, load, memory, mpi, raw, tcp};
 use anyhow::{Context, Result};
 use std::collections::HashMap;
@@ -58,6 +59,8 @@ pub enum Measurement {
     Connections { count: u32, phase: Phase },
     /// Rate at which the kernel sets up so many TCP connections.
     TcpConnections(u32),
+    /// A figure of perftest on Weir, with RoCE packets by UDP, under a capture.
+    Captured { verb: Verb, size: usize, captured: Captured, figure: Figure },
 }
 
 /// Unit of a figure; figures are kept in its base unit.
@@ -121,6 +124,9 @@ impl Measurement {
             Idle => Unit::Cores,
             QpMemory(_) => Unit::Bytes,
             Connections { .. } | TcpConnections(_) => Unit::ConnectionsPerSecond,
+            Captured { figure: Figure::Bandwidth, .. } => Unit::BytesPerSecond,
+            Captured { figure: Figure::MessageRate, .. } => Unit::MessagesPerSecond,
+            Captured { figure: Figure::Latency, .. } => Unit::Seconds,
         }
     }
 
@@ -145,6 +151,9 @@ impl Measurement {
             EventCpu(_) | Idle | QpMemory(_) => format!("{self:?}"),
             Connections { count, .. } => format!("{} -c {count}", cmtime::PROGRAM),
             TcpConnections(count) => format!("{count} TCP connections"),
+            Captured { size, captured, .. } => {
+                format!("{} {} {}", self.programs().join(" "), bytes(size), captured.name())
+            }
         }
     }
 
@@ -161,6 +170,8 @@ impl Measurement {
             Iperf3 | Iperf3Cpu => vec!["iperf3"],
             Connections { .. } => vec![cmtime::PROGRAM],
             Raw { .. } | RawLatency | TcpConnections(_) => vec![],
+            Captured { verb, figure: Figure::Latency, .. } => vec![verb.latency_program()],
+            Captured { verb, .. } => vec![verb.program()],
         }
     }
 
@@ -218,14 +229,8 @@ impl<'a> Runner<'a> {
             }
             Iperf3 => Ok(peers::iperf3(stage, seconds)?.rate),
             Iperf3Cpu => Ok(peers::iperf3(stage, seconds)?.cpu_per_byte),
-            Latency { verb, size } => {
-                let mut median = 0.0;
-                self.run_for_time(measurement, LATENCY_PILOT, |n| {
-                    let latency = perftest::latency(stage, verb, size, n)?;
-                    median = latency.median;
-                    Ok(0.5 / latency.mean)
-                })?;
-                Ok(median)
+            Measurement::Latency { verb, size } => {
+                self.median(measurement, |stage, n| perftest::latency(stage, verb, size, n))
             }
             RawLatency => raw::latency(stage, seconds),
             UcxLatency { test, size, over } => {
@@ -259,7 +264,25 @@ impl<'a> Runner<'a> {
             QpMemory(count) => memory::of_qps(stage, count),
             Connections { count, phase } => cmtime::rate(stage, count, phase),
             TcpConnections(count) => tcp::rate(stage, count),
+            Captured { verb, size, captured, figure } => match figure {
+                Figure::Bandwidth => Ok(captured::bandwidth(stage, verb, size, captured, seconds)?.bytes),
+                Figure::MessageRate => Ok(captured::bandwidth(stage, verb, size, captured, seconds)?.messages),
+                Figure::Latency => {
+                    self.median(measurement, |stage, n| captured::latency(stage, verb, size, captured, n))
+                }
+            },
         }
+    }
+
+    /// The median of a latency program that runs for so many iterations.
+    fn median(&mut self, key: Measurement, run: impl Fn(&Stage, u64) -> Result<Latency>) -> Result<f64> {
+        let (stage, mut median) = (self.stage, 0.0);
+        self.run_for_time(key, LATENCY_PILOT, |n| {
+            let latency = run(stage, n)?;
+            median = latency.median;
+            Ok(0.5 / latency.mean)
+        })?;
+        Ok(median)
     }
 
     /// The program of MPI, compiled at its first use.

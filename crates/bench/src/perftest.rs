@@ -77,11 +77,22 @@ pub struct Bandwidth {
     pub messages: f64,
 }
 
+impl Icrc {
+    /// The options of `weir run`.
+    fn options(self) -> &'static [&'static str] {
+        if self == Icrc::Always { &["--icrc", "always"] } else { &["--icrc", "auto"] }
+    }
+}
+
 /// Starts a server on side A and makes the client's command for side B; both get `arguments`.
 pub fn prepare(stage: &Stage, program: &str, icrc: Icrc, arguments: &[String]) -> Result<Prepared> {
+    prepare_with(stage, program, icrc.options(), arguments)
+}
+
+/// As [`prepare`], with these options of `weir run`.
+fn prepare_with(stage: &Stage, program: &str, options: &[&str], arguments: &[String]) -> Result<Prepared> {
     let under_weir = |side: Side| -> Result<Command> {
-        let icrc = if icrc == Icrc::Always { "always" } else { "auto" };
-        let mut command = under_weir::command_with(stage, side, &["--icrc", icrc], &locate(program)?)?;
+        let mut command = under_weir::command_with(stage, side, options, &locate(program)?)?;
         // -F: no warning about changing CPU frequencies.
         command.args(["-F", "-d", &stage.device()]).args(arguments);
         Ok(command)
@@ -94,7 +105,11 @@ pub fn prepare(stage: &Stage, program: &str, icrc: Icrc, arguments: &[String]) -
 
 /// Runs a pair to its end; an error if either program fails.
 pub fn run(stage: &Stage, program: &str, icrc: Icrc, arguments: &[String], bound: Duration) -> Result<Outcome> {
-    let mut prepared = prepare(stage, program, icrc, arguments)?;
+    run_with(stage, program, icrc.options(), arguments, bound)
+}
+
+fn run_with(stage: &Stage, program: &str, options: &[&str], arguments: &[String], bound: Duration) -> Result<Outcome> {
+    let mut prepared = prepare_with(stage, program, options, arguments)?;
     let client = start_client(stage, program, &mut prepared)?;
     pair::finish(prepared.server, client, bound)?.success()
 }
@@ -113,12 +128,25 @@ pub fn bandwidth(
     both_ways: bool,
     seconds: f64,
 ) -> Result<Bandwidth> {
+    bandwidth_with(stage, verb, size, icrc.options(), both_ways, seconds)
+}
+
+/// As [`bandwidth`], with these options of `weir run`.
+pub fn bandwidth_with(
+    stage: &Stage,
+    verb: Verb,
+    size: usize,
+    options: &[&str],
+    both_ways: bool,
+    seconds: f64,
+) -> Result<Bandwidth> {
     let seconds = seconds.ceil().max(1.0);
     let mut arguments = words(&format!("--report_gbits -s {size} -D {seconds}"));
     if both_ways {
         arguments.push("-b".into());
     }
-    let pair = run(stage, verb.program(), icrc, &arguments, Duration::from_secs_f64(3.0 * seconds + 15.0))?;
+    let bound = Duration::from_secs_f64(3.0 * seconds + 15.0);
+    let pair = run_with(stage, verb.program(), options, &arguments, bound)?;
     parse_bandwidth(&pair.client.stdout)
 }
 
@@ -130,8 +158,13 @@ pub fn events(stage: &Stage, verb: Verb, size: usize, iterations: u64) -> Result
 
 /// Latency of messages of `size` bytes.
 pub fn latency(stage: &Stage, verb: Verb, size: usize, iterations: u64) -> Result<Latency> {
+    latency_with(stage, verb, size, Icrc::Auto.options(), iterations)
+}
+
+/// As [`latency`], with these options of `weir run`.
+pub fn latency_with(stage: &Stage, verb: Verb, size: usize, options: &[&str], iterations: u64) -> Result<Latency> {
     let arguments = words(&format!("-s {size} -n {iterations}"));
-    let pair = run(stage, verb.latency_program(), Icrc::Auto, &arguments, Duration::from_secs(60))?;
+    let pair = run_with(stage, verb.latency_program(), options, &arguments, Duration::from_secs(60))?;
     parse_latency(&pair.client.stdout)
 }
 

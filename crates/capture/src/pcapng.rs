@@ -52,7 +52,13 @@ mod kind {
     pub const SIMPLE_PACKET: u32 = 3;
     pub const STATISTICS: u32 = 5;
     pub const ENHANCED_PACKET: u32 = 6;
+    /// An entry of systemd's journal.
     pub const JOURNAL: u32 = 9;
+    pub const SYSDIG: u32 = 0x204;
+    pub const SYSDIG_2: u32 = 0x216;
+    pub const SYSDIG_2_LARGE: u32 = 0x221;
+    pub const CUSTOM: u32 = 0xbad;
+    pub const CUSTOM_NOT_COPIED: u32 = 0x4000_0bad;
     pub const SECTION: u32 = 0x0a0d_0d0a;
 }
 
@@ -86,8 +92,11 @@ impl Pcapng {
             };
         }
         // Some programs do not count the padding.
-        let len = (self.endian.u32_at(start, 4) as usize).next_multiple_of(4);
-        if len < MIN_BLOCK { Err("its length is less than a block's") } else { Ok(len) }
+        match (self.endian.u32_at(start, 4) as usize).checked_next_multiple_of(4) {
+            Some(..MIN_BLOCK) => Err("its length is less than a block's"),
+            Some(len) => Ok(len),
+            None => Err("its length is too large"),
+        }
     }
 
     /// Parses a block of the length that [`Pcapng::length`] says.
@@ -111,7 +120,12 @@ impl Pcapng {
                 self.interface_statistics(body);
                 Ok(Block::Other)
             }
-            kind::JOURNAL => Ok(Block::Numbered),
+            kind::JOURNAL
+            | kind::SYSDIG
+            | kind::SYSDIG_2
+            | kind::SYSDIG_2_LARGE
+            | kind::CUSTOM
+            | kind::CUSTOM_NOT_COPIED => Ok(Block::Numbered),
             _ => Ok(Block::Other),
         }
     }
@@ -130,7 +144,8 @@ impl Pcapng {
         self.packet(interface, [word(4), word(8)], [word(12), word(16)], body)
     }
 
-    /// `time` and `lens` are the words of a packet block: upper and lower half; captured and on the wire.
+    /// `time` and lengths are words of a packet block: upper and lower half; captured and on the wire. `body` has all 20
+    /// bytes of its header.
     #[inline]
     fn packet(
         &self,
@@ -141,10 +156,10 @@ impl Pcapng {
     ) -> Result<Block, &'static str> {
         let interface = self.interfaces.get(interface).ok_or(NO_INTERFACE)?;
         let ticks = u64::from(time[0]) << 32 | u64::from(time[1]);
-        let data = 20..20 + captured as usize;
-        if data.end > body.len() {
+        if captured as usize > body.len() - 20 {
             return Err(CONTRADICTION);
         }
+        let data = 20..20 + captured as usize;
         let options = data.end.next_multiple_of(4).min(body.len())..body.len();
         let direction = match options.is_empty() {
             true => None,

@@ -49,27 +49,7 @@ impl Reader {
         let position = Arc::<AtomicU64>::default();
         let counted = Counted { source, position: position.clone() };
         let mut input = Input::new(decompress::contents(counted));
-        let magic_is_there = input.fill(SECTION_HEADER.len());
-        let is_pcapng = input.ready().starts_with(&SECTION_HEADER);
-        let format = if is_pcapng {
-            Format::Pcapng(Pcapng::default())
-        } else {
-            let header_is_there = magic_is_there && input.fill(FILE_HEADER);
-            if let Some(source) = input.failure() {
-                return Err(CaptureError::Read { offset: input.offset(), source });
-            }
-            let mut header = [0; FILE_HEADER];
-            let len = FILE_HEADER.min(input.ready().len());
-            header[..len].copy_from_slice(&input.ready()[..len]);
-            let Some(pcap) = Pcap::parse(&header) else {
-                return Err(CaptureError::NotACapture { start: input.ready().iter().take(8).copied().collect() });
-            };
-            if !header_is_there {
-                return Err(CaptureError::Truncated { offset: 0 });
-            }
-            input.take(FILE_HEADER);
-            Format::Pcap(pcap)
-        };
+        let format = format(&mut input)?;
         Ok(Reader { input, format, number: 0, ended: false, position })
     }
 
@@ -142,6 +122,28 @@ impl Reader {
         }
         frame
     }
+}
+
+/// The format of a file, by its first bytes. The header of a pcap file is taken.
+fn format(input: &mut Input) -> Result<Format, CaptureError> {
+    let is_there = input.fill(FILE_HEADER);
+    if input.ready().starts_with(&SECTION_HEADER) {
+        return Ok(Format::Pcapng(Pcapng::default()));
+    }
+    let mut header = [0; FILE_HEADER];
+    let len = FILE_HEADER.min(input.ready().len());
+    header[..len].copy_from_slice(&input.ready()[..len]);
+    let Some(pcap) = Pcap::parse(&header) else {
+        return Err(match input.failure() {
+            Some(source) if source.kind() != io::ErrorKind::UnexpectedEof => CaptureError::Read { offset: 0, source },
+            _ => CaptureError::NotACapture { start: header[..len.min(8)].to_vec() },
+        });
+    };
+    if !is_there {
+        return ends(input).and(Err(CaptureError::Truncated { offset: 0 }));
+    }
+    input.take(FILE_HEADER);
+    Ok(Format::Pcap(pcap))
 }
 
 /// A record and its place in the buffer.

@@ -1,22 +1,32 @@
-//! Records from a data path that must never block: frames go through a ring of fixed size to a thread that writes them.
+//! Records from a data path that must never block: frames become blocks of the file in a batch, and go through a ring
+//! of fixed size to a thread that writes them.
 //!
-//! Frames that do not fit into the ring are counted and dropped. Only complete blocks are written, at least every
-//! 20 ms, so that a process that SIGKILL ends loses only its last frames and leaves a readable file. A process that ends
-//! otherwise can have its last frames written before ([`flush_all`]).
+//! Frames that do not fit into the ring are counted and dropped. Only complete blocks are written, at least every 20
+//! ms, so that a process that SIGKILL ends loses only its last frames and leaves a readable file. A process that ends
+//! otherwise can have its last frames written before ([`flush_all`](crate::flush_all)).
+//!
+//! A recorder with a history ([`Recorder::remember`]) writes nothing until a mark says that something happened; see
+//! `history.rs`. Each mark begins a section of the file, with the mark as its comment, until the eighth.
 
-use crate::frame::Direction;
-use crate::writer::{InterfaceInfo, PacketInfo, Writer};
+use crate::amount::HistorySize;
+use crate::block::{self, PacketInfo};
+use crate::drain::{Blocks, Drain, Open, OwnedInfo, Section, wall_clock};
+use crate::history::{History, Text, count_blocks, push_blocks};
+use crate::shared::{Ending, Shared};
+use crate::wake;
 use rtrb::{Consumer, Producer, RingBuffer};
+use std::fmt::{self, Write};
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::{self, JoinHandle, Thread};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 /// Default size of the ring, bytes.
 pub const DEFAULT_RING: usize = 8 << 20;
+
+/// Starts a detached thread.
+pub type Spawn = fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
 /// Options of a recorder.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +39,10 @@ pub struct RecorderOptions<'a> {
     pub application: &'a str,
     /// Size of the ring, bytes; a larger ring bridges longer waits for the disk.
     pub ring: usize,
+    /// The most bytes that are kept of a frame, for the file; 0 = no limit.
+    pub snap: u32,
+    /// Starts the thread that writes.
+    pub spawn: Spawn,
 }
 
 /// Numbers of recorded and of dropped frames.
@@ -43,121 +57,176 @@ pub struct Recorded {
 /// Takes frames without blocking or allocating.
 pub struct Recorder {
     ring: Producer<u8>,
+    /// Blocks that are not yet in the ring.
+    batch: Vec<u8>,
+    history: Option<History>,
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<io::Result<()>>>,
+    finished: bool,
     process: u32,
 }
 
-/// State that the recorder and its thread share.
-#[derive(Default)]
-struct Shared {
-    written: AtomicU64,
-    dropped: AtomicU64,
-    /// The writing thread is about to park without a timeout.
-    asleep: AtomicBool,
-    /// The writing thread has been woken because the ring is half full.
-    nudged: AtomicBool,
-    stop: AtomicBool,
-    /// How often a flush was asked for, and the last of these that is done.
-    asked: AtomicU64,
-    flushed: AtomicU64,
-    /// The writing thread, and the process that it is in.
-    writer: OnceLock<Thread>,
-    process: AtomicU32,
-}
-
-/// The recorders of this process: their frames are written before it ends.
-static OPEN: Mutex<Vec<Arc<Shared>>> = Mutex::new(Vec::new());
-/// Longest wait of `flush_all` for the disk.
-const LONGEST_WAIT: Duration = Duration::from_millis(500);
-
-/// Writes what all recorders of this process hold, because it is about to end. Waits half a second at most. Takes no
-/// lock that it would have to wait for, and allocates nothing: a signal handler may call it. `pause` waits some
-/// microseconds.
-pub fn flush_all(pause: impl Fn()) {
-    let Ok(open) = OPEN.try_lock() else { return };
-    let began = Instant::now();
-    for shared in open.iter().filter(|shared| shared.process.load(Ordering::Relaxed) == std::process::id()) {
-        let ticket = shared.asked.fetch_add(1, Ordering::AcqRel) + 1;
-        if let Some(writer) = shared.writer.get() {
-            writer.unpark();
-        }
-        while shared.flushed.load(Ordering::Acquire) < ticket && began.elapsed() < LONGEST_WAIT {
-            pause();
-        }
-    }
-}
-
-/// Length of an entry's header in the ring: two lengths, time, direction.
-const ENTRY: usize = 4 + 4 + 8 + 8;
-const FLUSH_EVERY: Duration = Duration::from_millis(10);
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Bytes of a batch; the longest block fits.
+const BATCH: usize = 128 << 10;
+/// A batch goes to the ring when it has so many bytes: they are still in the cache.
+const FULL_BATCH: usize = 16 << 10;
 
 impl Default for RecorderOptions<'_> {
     fn default() -> Self {
-        RecorderOptions { interface: "", description: "", application: "weir", ring: DEFAULT_RING }
+        RecorderOptions {
+            interface: "",
+            description: "",
+            application: "weir",
+            ring: DEFAULT_RING,
+            snap: 0,
+            spawn: |body| std::thread::Builder::new().name("weir-capture".into()).spawn(body).map(drop),
+        }
     }
 }
 
 impl Recorder {
     /// Creates the file, replacing an old one, and starts the thread that writes it. The thread inherits the signal
-    /// mask, so the caller must block all signals during this call.
+    /// mask, so the caller must block all signals during this call, unless [`RecorderOptions::spawn`] does.
     pub fn create(path: &Path, options: &RecorderOptions<'_>) -> io::Result<Self> {
-        let file = File::create(path)?;
-        let info = InterfaceInfo {
-            name: options.interface,
-            description: options.description,
-            application: options.application,
+        let file = Blocks::new(File::create(path)?);
+        let (ring, source) = RingBuffer::new(options.ring.max(1 << 12).next_multiple_of(4));
+        let opened = Box::new(|| Err(io::ErrorKind::Unsupported.into()));
+        Self::start(
+            options,
+            ring,
+            Sources { open: opened, file: Some(file), source: Some(source), history: None },
+            None,
+        )
+    }
+
+    /// Keeps the last `size` bytes of blocks in memory. The file is opened at the first mark. Error: the memory is not
+    /// available.
+    pub fn remember(open: Open, size: HistorySize, options: &RecorderOptions<'_>) -> io::Result<Self> {
+        let keep = size.bytes().next_multiple_of(4);
+        let (ring, source) = allocate(size)?;
+        let sources = Sources { open, file: None, source: None, history: Some(keep) };
+        Self::start(options, ring, sources, Some(History::new(keep, source)))
+    }
+
+    fn start(
+        options: &RecorderOptions<'_>,
+        ring: Producer<u8>,
+        sources: Sources,
+        history: Option<History>,
+    ) -> io::Result<Self> {
+        let (waker, sleeper) = wake::pair()?;
+        let shared = Arc::new(Shared::new(waker));
+        let Sources { open, file, source, history: keep } = sources;
+        let mut drain = Drain {
+            shared: shared.clone(),
+            sleeper,
+            info: OwnedInfo {
+                name: options.interface.into(),
+                description: options.description.into(),
+                application: options.application.into(),
+                snap: options.snap,
+            },
+            open,
+            source,
+            file,
+            history: keep,
+            section: Section::default(),
+            excerpts: 0,
+            failure: None,
         };
-        let mut writer = Writer::new(Blocks { file, whole: 0 }, &info, wall_clock());
-        writer.flush()?;
-        let (producer, consumer) = RingBuffer::new(options.ring.max(1 << 12));
-        let shared = Arc::new(Shared::default());
-        let drain =
-            Drain { ring: consumer, writer, shared: shared.clone(), comment: Vec::new(), gathered: 0, failure: None };
-        let thread = thread::Builder::new().name("weir-capture".into()).spawn(move || drain.run())?;
-        let process = std::process::id();
-        shared.process.store(process, Ordering::Relaxed);
-        let _ = shared.writer.set(thread.thread().clone());
-        // In a forked child, a thread of the parent may have held it at the fork: no wait without end.
-        for _ in 0..100 {
-            if let Ok(mut open) = OPEN.try_lock() {
-                open.push(shared.clone());
-                break;
+        if keep.is_none() {
+            drain.start("", u64::MAX);
+            if let Some(error) = drain.failure {
+                return Err(error);
             }
-            thread::sleep(Duration::from_micros(100));
         }
-        Ok(Recorder { ring: producer, shared, thread: Some(thread), process })
+        let ending = Ending(shared.clone());
+        (options.spawn)(Box::new(move || {
+            let outcome = drain.run();
+            ending.0.note_end(outcome);
+        }))?;
+        shared.enlist();
+        let batch = Vec::with_capacity(BATCH);
+        Ok(Recorder { ring, batch, history, shared, finished: false, process: std::process::id() })
     }
 
     /// Records a frame, given as slices; false if the ring has no room for it.
     pub fn record(&mut self, info: &PacketInfo<'_>, slices: &[&[u8]]) -> bool {
-        let frame: usize = slices.iter().map(|slice| slice.len()).sum();
-        let comment = info.comment.as_bytes();
-        let Ok(mut chunk) = self.ring.write_chunk(ENTRY + comment.len() + frame) else {
+        let original = slices.iter().map(|slice| slice.len()).sum();
+        self.add(info, original, slices) && self.commit()
+    }
+
+    /// Adds a frame of `original` bytes, of which the slices are kept, to the batch; false if it is too long.
+    #[inline]
+    pub fn add(&mut self, info: &PacketInfo<'_>, original: usize, slices: &[&[u8]]) -> bool {
+        let mut marked: Text;
+        let mut info = *info;
+        if let Some(history) = &mut self.history {
+            if !history.records() {
+                return false;
+            }
+            if let Some(mark) = history.take_mark() {
+                marked = mark;
+                if !info.comment.is_empty() {
+                    let _ = write!(marked, "; {}", info.comment);
+                }
+                info.comment = marked.as_str();
+            }
+        }
+        let most = block::most(slices.iter().map(|slice| slice.len()).sum(), info.comment.len());
+        if most > BATCH || self.finished {
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
-            self.nudge();
             return false;
-        };
-        let (first, second) = chunk.as_mut_slices();
-        let mut space = Space { first, second };
-        space.put(&(frame as u32).to_le_bytes());
-        space.put(&(comment.len() as u32).to_le_bytes());
-        space.put(&info.timestamp.to_le_bytes());
-        space.put(&u64::from(info.direction == Direction::Out).to_le_bytes());
-        space.put(comment);
-        for slice in slices {
-            space.put(slice);
         }
-        chunk.commit_all();
-        // Pairs with the fence in `Drain::sleep`: either this thread sees `asleep`, or the other sees the frame.
-        fence(Ordering::SeqCst);
-        if self.shared.asleep.load(Ordering::Relaxed) && self.shared.asleep.swap(false, Ordering::Relaxed) {
-            self.unpark();
-        } else if self.ring.slots() < self.ring.buffer().capacity() / 2 {
-            self.nudge();
+        if self.batch.len() >= FULL_BATCH || self.batch.len() + most > BATCH {
+            self.commit();
         }
+        block::packet(&mut self.batch, &info, original, slices);
         true
+    }
+
+    /// Moves the batch to the ring; false if some frames did not fit.
+    pub fn commit(&mut self) -> bool {
+        if self.batch.is_empty() {
+            return true;
+        }
+        if let Some(history) = &mut self.history {
+            if history.look_for_return(&self.shared.handover) {
+                self.shared.waker.wake();
+            }
+            history.make_room(self.batch.len());
+        }
+        let mut dropped = 0;
+        if self.ring.push_entire_slice(&self.batch).is_err() {
+            dropped = count_blocks(push_blocks(&mut self.ring, &self.batch));
+            self.shared.dropped.fetch_add(dropped, Ordering::Relaxed);
+        }
+        self.batch.clear();
+        if self.history.as_ref().is_none_or(History::is_read) {
+            // Pairs with the fence in `Drain::sleep`: either this thread sees `asleep`, or the other sees the frames.
+            fence(Ordering::SeqCst);
+            let asleep =
+                self.shared.asleep.load(Ordering::Relaxed) && self.shared.asleep.swap(false, Ordering::Relaxed);
+            let is_half_full = || self.ring.slots() < self.ring.buffer().capacity() / 2;
+            if asleep || (is_half_full() && !self.shared.nudged.swap(true, Ordering::Relaxed)) {
+                self.shared.waker.wake();
+            }
+        }
+        dropped == 0
+    }
+
+    /// Something happened that the history is for: it is written, with `what` as a comment. Without a history it does
+    /// nothing.
+    pub fn mark(&mut self, what: &dyn fmt::Display) {
+        if self.history.is_none() {
+            return;
+        }
+        self.commit();
+        let Some(history) = &mut self.history else { return };
+        let handover = &self.shared.handover;
+        let returned = history.look_for_return(handover);
+        if history.set_mark(handover, what, wall_clock()) || returned {
+            self.shared.waker.wake();
+        }
     }
 
     /// Numbers of frames so far.
@@ -171,30 +240,16 @@ impl Recorder {
     /// Writes all frames in the ring, ends the thread and closes the file. It waits for the disk; later frames are
     /// dropped. In a forked child it does nothing, because the thread exists only in the parent.
     pub fn finish(&mut self) -> io::Result<Recorded> {
-        let Some(thread) = self.thread.take() else { return Ok(self.recorded()) };
-        if std::process::id() != self.process {
-            std::mem::forget(thread);
+        if self.finished || std::process::id() != self.process {
             return Ok(self.recorded());
         }
-        if let Ok(mut open) = OPEN.try_lock() {
-            open.retain(|open| !Arc::ptr_eq(open, &self.shared));
-        }
+        self.commit();
+        self.finished = true;
+        self.shared.strike();
         self.shared.stop.store(true, Ordering::Release);
-        thread.thread().unpark();
-        thread.join().map_err(|_| io::Error::other("the capture's writing thread panicked"))??;
+        self.shared.waker.wake();
+        self.shared.wait_for_end()?;
         Ok(self.recorded())
-    }
-
-    fn nudge(&self) {
-        if !self.shared.nudged.swap(true, Ordering::Relaxed) {
-            self.unpark();
-        }
-    }
-
-    fn unpark(&self) {
-        if let Some(thread) = &self.thread {
-            thread.thread().unpark();
-        }
     }
 }
 
@@ -205,155 +260,25 @@ impl Drop for Recorder {
     }
 }
 
-/// Free space in the ring, in two parts if it wraps.
-struct Space<'a> {
-    first: &'a mut [u8],
-    second: &'a mut [u8],
+/// What a recorder's thread writes, and where.
+struct Sources {
+    open: Open,
+    file: Option<Blocks>,
+    source: Option<Consumer<u8>>,
+    history: Option<usize>,
 }
 
-impl Space<'_> {
-    fn put(&mut self, bytes: &[u8]) {
-        let split = bytes.len().min(self.first.len());
-        let (now, later) = bytes.split_at(split);
-        take_mut(&mut self.first, now.len()).copy_from_slice(now);
-        take_mut(&mut self.second, later.len()).copy_from_slice(later);
-    }
-}
-
-fn take_mut<'a>(slice: &mut &'a mut [u8], len: usize) -> &'a mut [u8] {
-    let (taken, rest) = std::mem::take(slice).split_at_mut(len);
-    *slice = rest;
-    taken
-}
-
-/// The state of the writing thread.
-struct Drain {
-    ring: Consumer<u8>,
-    writer: Writer<Blocks>,
-    shared: Arc<Shared>,
-    comment: Vec<u8>,
-    /// Frames in the writer's buffer.
-    gathered: u64,
-    failure: Option<io::Error>,
-}
-
-impl Drain {
-    fn run(mut self) -> io::Result<()> {
-        let mut flushed = Instant::now();
-        loop {
-            let stop = self.shared.stop.load(Ordering::Acquire);
-            let asked = self.shared.asked.load(Ordering::Acquire);
-            self.shared.nudged.store(false, Ordering::Relaxed);
-            while self.take_one() && flushed.elapsed() < FLUSH_EVERY {}
-            if self.writer.is_pending() && flushed.elapsed() >= FLUSH_EVERY {
-                self.flush();
-                flushed = Instant::now();
-            }
-            if !self.ring.is_empty() {
-                continue;
-            }
-            if asked > self.shared.flushed.load(Ordering::Relaxed) {
-                if self.writer.is_pending() {
-                    self.flush();
-                    flushed = Instant::now();
-                }
-                self.shared.flushed.store(asked, Ordering::Release);
-            }
-            if stop {
-                self.flush();
-                self.shared.flushed.store(u64::MAX, Ordering::Release);
-                return self.failure.map_or(Ok(()), Err);
-            }
-            if self.writer.is_pending() { thread::park_timeout(LOOK_EVERY) } else { self.sleep() }
-        }
-    }
-
-    /// Parks until a frame arrives; the first frame after a pause wakes this thread.
-    fn sleep(&self) {
-        self.shared.asleep.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        let asked = self.shared.asked.load(Ordering::Acquire) > self.shared.flushed.load(Ordering::Relaxed);
-        if self.ring.is_empty() && !asked && !self.shared.stop.load(Ordering::Acquire) {
-            thread::park();
-        }
-        self.shared.asleep.store(false, Ordering::Relaxed);
-    }
-
-    /// Moves one frame from the ring to the writer; false if there is none.
-    fn take_one(&mut self) -> bool {
-        let mut head = [0; ENTRY];
-        if self.ring.pop_entire_slice(&mut head).is_err() {
-            return false;
-        }
-        let number = |at: usize, len: usize| {
-            head[at..at + len].iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte))
-        };
-        let (frame, comment) = (number(0, 4) as usize, number(4, 4) as usize);
-        self.comment.resize(comment, 0);
-        // An entry is committed as a whole, so all of it is in the ring.
-        self.ring.pop_entire_slice(&mut self.comment).expect("a comment follows its head");
-        let chunk = self.ring.read_chunk(frame).expect("a frame follows its comment");
-        let (first, second) = chunk.as_slices();
-        let info = PacketInfo {
-            timestamp: number(8, 8),
-            direction: if number(16, 8) == 0 { Direction::In } else { Direction::Out },
-            comment: std::str::from_utf8(&self.comment).unwrap_or_default(),
-        };
-        let outcome = if self.failure.is_none() { self.writer.packet(&info, &[first, second]) } else { Ok(()) };
+/// A ring for a history of this size. Its pages are present, so that the data path meets no page fault.
+fn allocate(size: HistorySize) -> io::Result<(Producer<u8>, Consumer<u8>)> {
+    // The ring's own allocation ends the process if it fails.
+    size.check_memory().map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))?;
+    let total = size.ring();
+    let (mut ring, mut source) = RingBuffer::new(total);
+    if let Ok(chunk) = ring.write_chunk(total) {
         chunk.commit_all();
-        self.gathered += 1;
-        self.account(outcome);
-        true
     }
-
-    fn flush(&mut self) {
-        if self.failure.is_some() {
-            return;
-        }
-        let written = self.shared.written.load(Ordering::Relaxed) + self.gathered;
-        let dropped = self.shared.dropped.load(Ordering::Relaxed);
-        self.writer.statistics(wall_clock(), written + dropped, dropped);
-        let outcome = self.writer.flush();
-        self.account(outcome);
+    if let Ok(chunk) = source.read_chunk(total) {
+        chunk.commit_all();
     }
-
-    /// Counts buffered frames as written or dropped, once the outcome is known.
-    fn account(&mut self, outcome: io::Result<()>) {
-        self.failure = self.failure.take().or(outcome.err());
-        if self.failure.is_some() {
-            self.shared.dropped.fetch_add(std::mem::take(&mut self.gathered), Ordering::Relaxed);
-        } else if !self.writer.is_pending() {
-            self.shared.written.fetch_add(std::mem::take(&mut self.gathered), Ordering::Relaxed);
-        }
-    }
-}
-
-/// A file of complete blocks: after a failed write it is truncated to the last complete one.
-struct Blocks {
-    file: File,
-    whole: u64,
-}
-
-impl Write for Blocks {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.file.write_all(bytes) {
-            Ok(()) => {
-                self.whole += bytes.len() as u64;
-                Ok(bytes.len())
-            }
-            Err(error) => {
-                // Pipes cannot be truncated; the first error is the one to report.
-                let _ = self.file.set_len(self.whole).and_then(|()| self.file.seek(SeekFrom::Start(self.whole)));
-                Err(error)
-            }
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-fn wall_clock() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+    Ok((ring, source))
 }

@@ -1,20 +1,25 @@
 //! No file makes the reader panic, loop, or use unlimited memory.
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use proptest::prelude::*;
-use std::io::Cursor;
-use weir_capture::{Direction, InterfaceInfo, PacketInfo, Reader, Writer, roce};
+use std::io::Write;
+use weir_capture::testing::{Carried, fuzz_find, fuzz_read, transport};
+use weir_capture::{Direction, InterfaceInfo, PacketInfo, Writer, roce};
+use weir_wire::Opcode;
 
-/// Reads all frames; the length of the file limits their number.
-fn read_all(bytes: Vec<u8>) {
-    let len = bytes.len();
-    let Ok(mut reader) = Reader::new(Cursor::new(bytes)) else { return };
-    let mut items = 0;
-    for frame in reader.owned_frames().flatten() {
-        assert!(frame.data.len() <= len);
-        let _ = roce::find_udp(&frame.data);
-        items += 1;
-    }
-    assert!(items <= len / 12);
+/// The seeds of a fuzz target, and inputs that fuzzing added to them.
+fn seeds(target: &str) -> Vec<Vec<u8>> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let seeds: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(seeds.len() > 5, "{target}");
+    seeds.iter().map(|path| std::fs::read(path).unwrap()).collect()
+}
+
+#[test]
+fn the_fuzz_corpora_pass() {
+    seeds("capture").iter().for_each(|bytes| fuzz_read(bytes));
+    seeds("rdma_packet").iter().for_each(|bytes| fuzz_find(bytes));
 }
 
 fn sample() -> Vec<u8> {
@@ -32,7 +37,10 @@ fn sample() -> Vec<u8> {
 }
 
 fn magic() -> impl Strategy<Value = Vec<u8>> {
-    let magics: [&[u8]; 7] = [
+    let magics: [&[u8]; 10] = [
+        &[0x1f, 0x8b, 8, 0],
+        &[0x28, 0xb5, 0x2f, 0xfd],
+        &[0x50, 0x2a, 0x4d, 0x18],
         &[0xd4, 0xc3, 0xb2, 0xa1],
         &[0xa1, 0xb2, 0xc3, 0xd4],
         &[0x4d, 0x3c, 0xb2, 0xa1],
@@ -53,35 +61,50 @@ proptest! {
         start in magic(),
         rest in prop::collection::vec(any::<u8>(), 0..600),
     ) {
-        read_all([start, rest].concat());
+        fuzz_read(&[start, rest].concat());
     }
 
     #[test]
     fn damaged_files_cause_no_panic(
+        file in prop::sample::select(seeds("capture").into_iter().chain([sample()]).collect::<Vec<_>>()),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
         cut in any::<prop::sample::Index>(),
     ) {
-        let mut bytes = sample();
+        let mut bytes = file;
         for (at, value) in changes {
             let at = at.index(bytes.len());
             bytes[at] = value;
         }
         bytes.truncate(cut.index(bytes.len()) + 1);
-        read_all(bytes);
+        fuzz_read(&bytes);
+        // The same in a compressed file.
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        gzip.write_all(&bytes).unwrap();
+        fuzz_read(&gzip.finish().unwrap());
     }
 
     #[test]
-    fn random_frames_cause_no_panic(
-        bytes in prop::collection::vec(any::<u8>(), 0..120),
-        ethertype in prop::sample::select(vec![[8u8, 0], [0x86, 0xdd], [0x81, 0]]),
+    fn damaged_frames_cause_no_panic(
+        carried in prop::sample::select(Carried::ALL.to_vec()),
+        opcode in any::<u8>(),
+        changes in prop::collection::vec((0..120usize, any::<u8>()), 0..4),
+        cut in any::<prop::sample::Index>(),
     ) {
-        let mut frame = bytes;
-        if frame.len() > 15 {
-            frame[12..14].copy_from_slice(&ethertype);
-            frame[14] = if ethertype[0] == 8 { 0x45 } else { 0x60 };
+        let mut bytes = carried.frame(&transport(Opcode(opcode), 40));
+        for (at, value) in changes {
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = value;
+            }
         }
-        if let Some(datagram) = roce::find_udp(&frame) {
+        bytes.truncate(cut.index(bytes.len()) + 1);
+        fuzz_find(&bytes);
+        if let Some(datagram) = roce::find_udp(&bytes) {
             prop_assert!(datagram.payload.len() <= datagram.payload_len);
         }
+    }
+
+    #[test]
+    fn random_frames_cause_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+        fuzz_find(&bytes);
     }
 }

@@ -1,15 +1,15 @@
 //! `weir analyze`: what captures tell.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use weir_analyze::report::{Document, Style, html, text};
+use weir_analyze::report::{Document, Style, comments, html, text};
 use weir_analyze::{Analysis, Options};
-use weir_capture::{CaptureError, Reader};
+use weir_capture::{Annotated, CaptureError, Frame, Reader};
 
 /// Arguments of `weir analyze`.
 #[derive(Args, Debug)]
@@ -32,6 +32,10 @@ pub struct AnalyzeArgs {
     /// with those in the capture
     #[arg(long, value_name = "PROFILE")]
     profile: Option<String>,
+
+    /// Write a copy of the captures, with the findings as comments of their frames, for Wireshark
+    #[arg(long, value_name = "OUT.pcapng")]
+    annotate: Option<PathBuf>,
 
     /// Connections that the table shows
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]
@@ -58,12 +62,27 @@ pub fn run(args: &AnalyzeArgs) -> ExitCode {
 fn analyzed(args: &AnalyzeArgs) -> Result<bool> {
     let profile = args.profile.as_deref().map(weir_profiles::load).transpose()?;
     let mut analysis = Analysis::new(Options { profile });
-    for number in in_order(&args.files)? {
-        read(&mut analysis, number as u16, &args.files[number])?;
+    let files = in_order(&args.files)?;
+    if let Some(out) = &args.annotate {
+        let twice = files.iter().all(|path| path.as_os_str() != "-");
+        ensure!(twice, "--annotate reads the captures twice: name a file instead of `-`");
+        check_output("--annotate", out, &files)?;
+    }
+    if let Some(out) = &args.html {
+        check_output("--html", out, &files)?;
+    }
+    for (number, path) in files.iter().enumerate() {
+        each_frame(path, |frame| {
+            analysis.frame(number as u16, frame);
+            Ok(())
+        })?;
     }
     let report = analysis.finish();
-    let names: Vec<String> = args.files.iter().map(|path| path.display().to_string()).collect();
+    let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
     let document = Document::new(&report, &names);
+    if let Some(out) = &args.annotate {
+        annotate(out, &files, &names, &document).with_context(|| out.display().to_string())?;
+    }
     if args.json {
         println!("{}", document.json());
     } else {
@@ -71,18 +90,13 @@ fn analyzed(args: &AnalyzeArgs) -> Result<bool> {
         print!("{}", text(&document, style));
     }
     if let Some(path) = &args.html {
-        write_page(path, &document, &args.files)?;
+        write_page(path, &document)?;
     }
     Ok(!document.findings.is_empty())
 }
 
 /// Writes the page, and says where it is: on standard error, because standard output may be JSON.
-fn write_page(path: &Path, document: &Document, captures: &[PathBuf]) -> Result<()> {
-    // A capture that is named in the place of the page would be gone.
-    let same = |capture: &PathBuf| matches!((capture.canonicalize(), path.canonicalize()), (Ok(a), Ok(b)) if a == b);
-    if captures.iter().any(same) {
-        bail!("{}: --html names a capture; name another file", path.display());
-    }
+fn write_page(path: &Path, document: &Document) -> Result<()> {
     fs::write(path, html(document)).with_context(|| {
         format!("cannot write the report to {}: name a file in a folder that can be written", path.display())
     })?;
@@ -113,14 +127,16 @@ fn opened(path: &Path) -> Result<Reader> {
 /// Frames between two looks at the progress.
 const FRAMES: u64 = 1 << 16;
 
-fn read(analysis: &mut Analysis, number: u16, path: &Path) -> Result<()> {
+/// Gives each frame of a file to `take`, with a progress bar on a terminal.
+fn each_frame(path: &Path, mut take: impl FnMut(&Frame<'_>) -> Result<()>) -> Result<()> {
     let mut reader = opened(path)?;
     let bar = progress(path);
     loop {
         match reader.next_frame() {
             Ok(Some(frame)) => {
-                analysis.frame(number, &frame);
-                if frame.number % FRAMES == 0 {
+                let number = frame.number;
+                take(&frame)?;
+                if number % FRAMES == 0 {
                     bar.set_position(reader.position());
                 }
             }
@@ -135,6 +151,30 @@ fn read(analysis: &mut Analysis, number: u16, path: &Path) -> Result<()> {
     }
     bar.finish_and_clear();
     Ok(())
+}
+
+/// What is written must not replace a capture.
+fn check_output(option: &str, out: &Path, files: &[&Path]) -> Result<()> {
+    for path in files {
+        let same = out.canonicalize().ok().zip(path.canonicalize().ok()).is_some_and(|(out, path)| out == path);
+        ensure!(!same, "{option} {}: this is one of the captures; name another file", out.display());
+    }
+    Ok(())
+}
+
+/// Writes the copy of the captures with comments.
+fn annotate(out: &Path, files: &[&Path], names: &[String], document: &Document) -> Result<()> {
+    let comments = comments(document);
+    let file = File::create(out).context("the copy cannot be created")?;
+    let mut copy = Annotated::new(file, concat!("weir ", env!("CARGO_PKG_VERSION")));
+    for (number, (path, name)) in files.iter().zip(names).enumerate() {
+        let number = number as u16;
+        each_frame(path, |frame| {
+            let own = comments.get(&(number, frame.number)).map_or(&[][..], Vec::as_slice);
+            Ok(copy.frame(number, name, frame, own)?)
+        })?;
+    }
+    Ok(copy.flush()?)
 }
 
 /// On a terminal, how much of the file has been read.
@@ -162,7 +202,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.html");
         fs::write(&path, "older".repeat(100_000)).unwrap();
-        write_page(&path, &document(), &[]).unwrap();
+        write_page(&path, &document()).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), html(&document()));
     }
 
@@ -170,30 +210,18 @@ mod tests {
     fn a_page_that_cannot_be_written_is_an_error_with_its_name() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("no/such/folder/out.html");
-        let error = format!("{:#}", write_page(&path, &document(), &[]).unwrap_err());
+        let error = format!("{:#}", write_page(&path, &document()).unwrap_err());
         assert!(error.contains("no/such/folder/out.html") && error.contains("No such file"), "{error}");
     }
 
     #[test]
-    fn a_page_does_not_replace_a_capture() {
+    fn what_is_written_does_not_replace_a_capture() {
         let folder = tempfile::tempdir().unwrap();
         let capture = folder.path().join("a.pcap");
         fs::write(&capture, "packets").unwrap();
         let same = folder.path().join(".").join("a.pcap");
-        let error = write_page(&same, &document(), std::slice::from_ref(&capture)).unwrap_err().to_string();
-        assert!(error.contains("names a capture"), "{error}");
-        assert_eq!(fs::read_to_string(&capture).unwrap(), "packets");
-    }
-
-    #[test]
-    fn an_earlier_part_is_read_first_and_keeps_its_number_of_the_command_line() {
-        let folder = tempfile::tempdir().unwrap();
-        let files: Vec<PathBuf> = ["b.pcap", "a.pcap"].map(|name| folder.path().join(name)).into();
-        let header = [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0];
-        let frame = |seconds: u8| [[seconds, 0, 0, 0], [0; 4], [1, 0, 0, 0], [1, 0, 0, 0]].concat();
-        for (file, seconds) in files.iter().zip([9, 3]) {
-            fs::write(file, [&header[..], &frame(seconds), &[0]].concat()).unwrap();
-        }
-        assert_eq!(in_order(&files).unwrap(), [1, 0]);
+        let error = check_output("--html", &same, &[&capture]).unwrap_err().to_string();
+        assert!(error.starts_with("--html") && error.contains("one of the captures"), "{error}");
+        check_output("--html", &folder.path().join("b.pcap"), &[&capture]).unwrap();
     }
 }

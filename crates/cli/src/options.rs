@@ -1,9 +1,10 @@
 //! The adapter's options. Each is a flag of `weir run` and a `WEIR_*` variable, checked before the program starts.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use weir_link::capture::{HistorySize, Snap};
 
 /// Options of the adapter.
 #[derive(Args, Clone, Debug, Default)]
@@ -41,6 +42,17 @@ pub struct Options {
     /// Write every packet sent or received to this pcapng file; `%p` in its name becomes the process ID
     #[arg(long, value_name = "FILE", env = "WEIR_CAPTURE")]
     pub capture: Option<PathBuf>,
+
+    /// Keep at most so many bytes of each packet in the capture, or `headers`: no payload of the program. Then the
+    /// capture costs little, and packets need no ICRC: without --icrc always the file has none. By default packets are
+    /// whole
+    #[arg(long, value_name = "BYTES|headers", env = "WEIR_CAPTURE_SNAP")]
+    pub capture_snap: Option<String>,
+
+    /// Keep the last packets in so much memory, such as 64M, and write the file only at a stall or an error: what came
+    /// before it, and a second of what follows. For a run of hours; --capture-snap headers makes the memory last longer
+    #[arg(long, value_name = "SIZE", env = "WEIR_CAPTURE_RING")]
+    pub capture_ring: Option<String>,
 
     /// Registration above RLIMIT_MEMLOCK: `lax` (default) succeeds without locking the rest, `strict` fails with ENOMEM
     #[arg(long, value_name = "HOW", env = "WEIR_MEMLOCK")]
@@ -137,6 +149,7 @@ impl Options {
                 capture_path(capture).with_context(|| source("--capture", "WEIR_CAPTURE", capture))?,
             ));
         }
+        self.add_capture_amounts(&mut variables)?;
         if let Some(memlock) = self.memlock {
             variables.push(("WEIR_MEMLOCK", word(memlock)));
         }
@@ -161,6 +174,24 @@ impl Options {
             variables.push(("WEIR_PATIENCE", patience.to_string()));
         }
         Ok(variables)
+    }
+
+    fn add_capture_amounts(&self, variables: &mut Vec<(&'static str, String)>) -> Result<()> {
+        let without_capture = "there is no capture; add --capture FILE";
+        if let Some(snap) = &self.capture_snap {
+            let source = source("--capture-snap", "WEIR_CAPTURE_SNAP", snap);
+            let snap: Snap = snap.parse().context(source)?;
+            ensure!(self.capture.is_some(), "{source}: {without_capture}");
+            variables.push(("WEIR_CAPTURE_SNAP", snap.to_string()));
+        }
+        if let Some(ring) = &self.capture_ring {
+            let source = source("--capture-ring", "WEIR_CAPTURE_RING", ring);
+            let size: HistorySize = ring.parse().context(source)?;
+            ensure!(self.capture.is_some(), "{source}: {without_capture}");
+            size.check_memory().context(source)?;
+            variables.push(("WEIR_CAPTURE_RING", size.to_string()));
+        }
+        Ok(())
     }
 }
 
@@ -249,6 +280,8 @@ mod tests {
             local: Some(Local::Off),
             faults: Some("loss=0.01,seed=7".into()),
             capture: Some("/tmp/a-%p.pcapng".into()),
+            capture_snap: Some("headers".into()),
+            capture_ring: Some("1024K".into()),
             memlock: Some(Memlock::Strict),
             userfaultfd: Some(Userfaultfd::Off),
             without: Some("udp-gro, ipv6".into()),
@@ -266,6 +299,8 @@ mod tests {
                 "WEIR_LOCAL=off",
                 "WEIR_FAULTS=loss=0.01,seed=7",
                 "WEIR_CAPTURE=/tmp/a-%p.pcapng",
+                "WEIR_CAPTURE_SNAP=headers",
+                "WEIR_CAPTURE_RING=1M",
                 "WEIR_MEMLOCK=strict",
                 "WEIR_USERFAULTFD=off",
                 "WEIR_WITHOUT=udp-gro,ipv6",
@@ -286,6 +321,14 @@ mod tests {
         assert!(text.contains("no folder /no/such/folder"), "{text}");
         let text = error(Options { capture: Some("/tmp".into()), ..Default::default() });
         assert!(text.contains("is a folder"), "{text}");
+        let text = error(Options { capture_snap: Some("64".into()), ..Default::default() });
+        assert!(text.contains("--capture-snap") && text.contains("106"), "{text}");
+        let text = error(Options { capture_ring: Some("1K".into()), ..Default::default() });
+        assert!(text.contains("--capture-ring") && text.contains("128K"), "{text}");
+        for (snap, ring) in [(Some("headers".into()), None), (None, Some("64M".into()))] {
+            let text = error(Options { capture_snap: snap, capture_ring: ring, ..Default::default() });
+            assert!(text.contains("--capture-") && text.contains("add --capture FILE"), "{text}");
+        }
         let text = error(Options { profile: Some("connectx9".into()), ..Default::default() });
         assert!(text.contains("--profile") && text.contains("connectx9") && text.contains("connectx4"), "{text}");
         let text = error(Options { profile: Some("/no/such/file.toml".into()), ..Default::default() });

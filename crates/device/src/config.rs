@@ -1,9 +1,12 @@
 //! Settings from the environment: the `WEIR_*` variables that `weir run` sets.
 
 use crate::os::process::gains_privileges;
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 use weir_link::DisabledFeatures;
+use weir_link::capture::{HistorySize, Snap};
 use weir_link::faults::FaultSpec;
 use weir_transport::{DeviceAttributes, Profile};
 
@@ -24,6 +27,10 @@ pub struct Config {
     pub faults: Option<FaultSpec>,
     /// `WEIR_CAPTURE`: the file that every packet is recorded in.
     pub capture: Option<PathBuf>,
+    /// `WEIR_CAPTURE_SNAP`: how much of each packet it keeps.
+    pub capture_snap: Snap,
+    /// `WEIR_CAPTURE_RING`: so much is kept in memory, and the file is written at a stall or an error only.
+    pub capture_ring: Option<HistorySize>,
     /// `WEIR_MEMLOCK`: whether registration fails beyond RLIMIT_MEMLOCK.
     pub memlock: Memlock,
     /// `WEIR_USERFAULTFD`: whether userfaultfd events report the unmapping of ODP memory.
@@ -99,6 +106,8 @@ impl Config {
                 Some(text) => Some(text.parse().map_err(|error| format!("WEIR_FAULTS={text}: {error}"))?),
             },
             capture: variable("WEIR_CAPTURE").map(PathBuf::from),
+            capture_snap: with_capture("WEIR_CAPTURE_SNAP")?.unwrap_or_default(),
+            capture_ring: with_capture("WEIR_CAPTURE_RING")?,
             memlock: choice("WEIR_MEMLOCK", &[("lax", Memlock::Lax), ("strict", Memlock::Strict)])?,
             userfaultfd: choice("WEIR_USERFAULTFD", &[("auto", Userfaultfd::Auto), ("off", Userfaultfd::Off)])?,
             disabled: disabled_features()?,
@@ -111,6 +120,13 @@ impl Config {
                     .ok_or_else(|| format!("WEIR_PATIENCE={text}: must be a number of seconds"))?,
             },
         })
+    }
+
+    /// Whether each packet to and from this process needs an ICRC: for whole packets in a capture, and for injected
+    /// faults.
+    pub fn needs_icrc(&self) -> bool {
+        let captures_whole = self.capture.is_some() && self.capture_snap == Snap::Whole;
+        self.icrc == Icrc::Always || self.faults.is_some() || captures_whole
     }
 }
 
@@ -130,6 +146,16 @@ pub fn disabled_features() -> Result<DisabledFeatures, String> {
 
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty() && !gains_privileges())
+}
+
+/// The value of a variable that changes what `WEIR_CAPTURE` does.
+fn with_capture<T: FromStr<Err: Display>>(name: &str) -> Result<Option<T>, String> {
+    let Some(text) = variable(name) else { return Ok(None) };
+    let value = text.parse().map_err(|error| format!("{name}={text}: {error}"))?;
+    if variable("WEIR_CAPTURE").is_none() {
+        return Err(format!("{name}={text}: there is no capture; set WEIR_CAPTURE to a file, or unset {name}"));
+    }
+    Ok(Some(value))
 }
 
 /// One of several words; the first word if the variable is not set.

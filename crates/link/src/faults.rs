@@ -13,6 +13,7 @@ pub use spec::{FaultDirection, FaultSpec, FaultSpecError};
 
 use crate::{Arrival, Carrier, Fate, Group, Inbox, Outbox, SendError, clock};
 use line::{FaultLine, Sink};
+use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
@@ -195,6 +196,10 @@ impl<C: Carrier> Carrier for Faults<C> {
 
     fn take_send_error(&mut self) -> Option<SendError> {
         self.inner.take_send_error()
+    }
+
+    fn mark(&mut self, what: &dyn fmt::Display) {
+        self.inner.mark(what);
     }
 
     fn close(&mut self) {

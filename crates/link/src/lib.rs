@@ -29,6 +29,7 @@ pub use ports::Ports;
 pub use send_error::{SendError, SendErrorKind};
 pub use udp::Udp;
 
+use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
@@ -97,6 +98,10 @@ pub trait Carrier: Send {
         None
     }
 
+    /// Something happened that a capture with a history is for, such as a stall: the packets around it are worth a
+    /// look.
+    fn mark(&mut self, _what: &dyn fmt::Display) {}
+
     /// The process is about to end: writes buffered data to its file.
     fn close(&mut self) {}
 
@@ -156,6 +161,9 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
     }
     fn take_send_error(&mut self) -> Option<SendError> {
         (**self).take_send_error()
+    }
+    fn mark(&mut self, what: &dyn fmt::Display) {
+        (**self).mark(what);
     }
     fn close(&mut self) {
         (**self).close();

@@ -134,4 +134,64 @@ impl Outbox {
         debug_assert_eq!(group.iovecs.1, 0, "this carrier does not take iovecs");
         self.bytes[group.start..group.start + group.len].chunks(group.segment.max(1))
     }
+    /// For each datagram of a group its first bytes, as far as they are staged in one place, and its length. All of it
+    /// is staged, if the group is contiguous; otherwise at least its headers.
+    pub fn starts(&self, group: &Group) -> impl Iterator<Item = (&[u8], usize)> {
+        let segment = group.segment.max(1);
+        let iovecs = &self.iovecs[group.iovecs.0..group.iovecs.0 + group.iovecs.1];
+        // The iovec at which a datagram begins, and the offset in it.
+        let (mut at, mut offset) = (0, 0);
+        (0..group.len).step_by(segment).map(move |begin| {
+            let len = segment.min(group.len - begin);
+            if iovecs.is_empty() {
+                let start = group.start + begin;
+                return (&self.bytes[start..start + len], len);
+            }
+            let staged = iovecs.get(at).map_or(&[][..], |iovec| self.staged(iovec, offset, len));
+            let mut rest = len;
+            while let Some(iovec) = iovecs.get(at).filter(|iovec| iovec.len - offset <= rest) {
+                rest -= iovec.len - offset;
+                (at, offset) = (at + 1, 0);
+            }
+            offset += rest;
+            (staged, len)
+        })
+    }
+
+    /// The bytes of an iovec from an offset on, `most` at most; none if they are not in this outbox.
+    fn staged(&self, iovec: &Iovec, offset: usize, most: usize) -> &[u8] {
+        let Some(start) = iovec.addr.checked_sub(self.bytes.as_ptr().addr()) else { return &[] };
+        let len = (iovec.len - offset).min(most);
+        self.bytes.get(start + offset..start + offset + len).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_start_where_their_headers_are_staged() {
+        let elsewhere = [9u8; 64];
+        let mut outbox = Outbox::with_iovecs(64, 2, 16);
+        for (at, byte) in outbox.bytes.iter_mut().enumerate() {
+            *byte = at as u8;
+        }
+        let to = "10.0.0.2:4791".parse().unwrap();
+        outbox.groups.push(Group { segment: 20, ..Group::new(to, "10.0.0.1".parse().unwrap(), 0) });
+        // Headers of 4 bytes and a tail of 2, between them 14 bytes of payload; the last datagram has 5.
+        for (n, payload) in [14, 14, 5].into_iter().enumerate() {
+            outbox.start_iovecs();
+            outbox.add_iovec(Iovec { addr: outbox.addr(n * 6), len: 4 });
+            outbox.add_iovec(Iovec { addr: elsewhere.as_ptr().addr(), len: payload });
+            outbox.add_iovec(Iovec { addr: outbox.addr(n * 6 + 4), len: 2 });
+        }
+        assert_eq!(outbox.iovecs.len(), 7, "a tail and the headers behind it are one iovec");
+        let starts: Vec<_> = outbox.starts(&outbox.groups[0]).map(|(staged, len)| (staged.to_vec(), len)).collect();
+        let expected = [(vec![0, 1, 2, 3], 20), (vec![6, 7, 8, 9], 20), (vec![12, 13, 14, 15], 11)];
+        assert_eq!(starts, expected);
+        let contiguous = Group { start: 3, len: 25, iovecs: (0, 0), ..outbox.groups[0] };
+        let starts: Vec<_> = outbox.starts(&contiguous).map(|(staged, len)| (staged[0], staged.len(), len)).collect();
+        assert_eq!(starts, [(3, 20, 20), (23, 5, 5)]);
+    }
 }

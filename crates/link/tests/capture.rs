@@ -29,7 +29,13 @@ fn addresses(v6: bool) -> (IpAddr, IpAddr) {
 }
 
 fn capture(path: &Path) -> Capture<Dummy> {
-    let options = CaptureOptions { interface: "eth0", mac: Some(MAC), port: OUR_PORT, description: "a test", ring: 0 };
+    let options = CaptureOptions {
+        interface: "eth0",
+        mac: Some(MAC),
+        port: OUR_PORT,
+        description: "a test",
+        ..Default::default()
+    };
     Capture::create(Dummy::default(), path, &options).unwrap()
 }
 
@@ -269,7 +275,7 @@ fn packets_of_real_sockets_are_captured() {
     let ((port_a, a), (port_b, b)) = (bind().unwrap(), bind().unwrap());
     let side = |name: &str, port, ports| {
         let path = dir.path().join(name);
-        let options = CaptureOptions { interface: "lo", mac: None, port, description: "", ring: 0 };
+        let options = CaptureOptions { interface: "lo", mac: None, port, ..Default::default() };
         (Capture::create(ports, &path, &options).unwrap(), path)
     };
     let ((mut a, path_a), (b, path_b)) = (side("a", port_a, a), side("b", port_b, b));

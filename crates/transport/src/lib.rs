@@ -58,7 +58,7 @@ pub use profile::{
 };
 pub use qp::Qp;
 pub use quirk::{Chance, FaultEvents};
-pub use requester::{RequesterState, Retransmissions};
+pub use requester::{RequesterState, Retransmissions, Unanswered};
 pub use responder::ResponderState;
 pub use time::Instant;
 pub use tuning::Tuning;

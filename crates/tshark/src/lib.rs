@@ -1,13 +1,18 @@
-//! Compares Weir's parsing of a capture with tshark's: every field of every RoCEv2 packet.
+//! Compares Weir's reading of a capture with tshark's: number, time and length of every frame, and every field of every
+//! RDMA packet.
 //!
 //! Only tests depend on this crate.
 #![forbid(unsafe_code)]
 
+mod fields;
+
+use fields::{INNER, OUTER, PAYLOAD_LEN, Seen, value};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use thiserror::Error;
-use weir_capture::{CaptureError, open, roce};
-use weir_wire::{Aeth, AtomicAckEth, AtomicEth, Deth, Ieth, ImmDt, Operation, Packet, Reth, icrc};
+use weir_capture::packet::{self, RdmaPacket};
+use weir_capture::{CaptureError, Frame, open};
+use weir_wire::{Headers, ICRC_LEN, Operation, ParseError, Service};
 
 /// The result of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,18 +40,28 @@ pub enum CompareError {
 
 /// Reads the file with tshark and with Weir's parser, and compares the fields.
 pub fn compare(path: impl AsRef<Path>) -> Result<Comparison, CompareError> {
-    let rows = read_with_tshark(path.as_ref())?;
-    let frames = open(path)?.owned_frames().collect::<Result<Vec<_>, _>>()?;
-    if rows.len() != frames.len() {
-        return Err(CompareError::Count { ours: frames.len(), theirs: rows.len() });
-    }
+    compare_files(path.as_ref(), path.as_ref())
+}
+
+/// The same for a file of which tshark reads a variant: tshark 4.0 does not know LINKTYPE_INFINIBAND, but takes
+/// LINKTYPE_USER0 for it here.
+pub fn compare_files(ours: &Path, theirs: &Path) -> Result<Comparison, CompareError> {
+    let rows = read_with_tshark(theirs)?;
+    let mut reader = open(ours)?;
     let mut comparison = Comparison::default();
-    for (number, (row, frame)) in (1..).zip(rows.iter().zip(&frames)) {
-        match check(row, &frame.data) {
+    let mut count = 0;
+    while let Some(frame) = reader.next_frame()? {
+        let Some(row) = rows.get(count) else { break };
+        count += 1;
+        match check(row, &frame) {
             Outcome::Alike => comparison.passed += 1,
             Outcome::Skipped => comparison.skipped += 1,
-            Outcome::Different(what) => comparison.failures.push(format!("frame {number}: {what}")),
+            Outcome::Different(what) => comparison.failures.push(format!("frame {}: {what}", frame.number)),
         }
+    }
+    count += reader.owned_frames().count();
+    if rows.len() != count {
+        return Err(CompareError::Count { ours: count, theirs: rows.len() });
     }
     Ok(comparison)
 }
@@ -57,63 +72,16 @@ enum Outcome {
     Different(String),
 }
 
-/// The format in which tshark prints a field.
-#[derive(Clone, Copy)]
-enum Print {
-    /// Decimal, 0x and hexadecimal, or True and False.
-    Number,
-    /// Hexadecimal bytes.
-    Bytes,
-}
+/// Of every frame, RDMA or not. A record of ERF has a time of its own.
+const FRAME: [&str; 5] = ["_ws.malformed", "frame.number", "frame.len", "frame.time_epoch", "erf.ts"];
 
-/// A field's name in tshark, its format, and its value from Weir's parser.
-type Field = (&'static str, Print, fn(&Packet<'_>) -> Option<u64>);
-
-const MALFORMED: &str = "_ws.malformed";
-/// Payload length, if no other dissector claims the payload; tshark counts the pad bytes as payload.
-const PAYLOAD_LEN: &str = "data.len";
-
-const FIELDS: [Field; 22] = [
-    ("infiniband.bth.opcode", Print::Number, |p| Some(p.headers.bth.opcode.0.into())),
-    ("infiniband.bth.psn", Print::Number, |p| Some(p.headers.bth.psn.get().into())),
-    ("infiniband.bth.destqp", Print::Number, |p| Some(p.headers.bth.dest_qp.into())),
-    ("infiniband.bth.a", Print::Number, |p| Some(p.headers.bth.ack_req.into())),
-    ("infiniband.bth.se", Print::Number, |p| Some(p.headers.bth.solicited.into())),
-    ("infiniband.bth.m", Print::Number, |p| Some(p.headers.bth.mig_req.into())),
-    ("infiniband.bth.padcnt", Print::Number, |p| Some(p.headers.bth.pad.into())),
-    ("infiniband.bth.p_key", Print::Number, |p| Some(p.headers.bth.pkey.into())),
-    ("infiniband.aeth.syndrome", Print::Number, |p| p.headers.get::<Aeth>().map(|h| h.syndrome().into())),
-    ("infiniband.aeth.msn", Print::Number, |p| p.headers.get::<Aeth>().map(|h| h.msn().into())),
-    ("infiniband.reth.va", Print::Number, |p| {
-        p.headers.get::<Reth>().map(|h| h.va.get()).or(p.headers.get::<AtomicEth>().map(|h| h.va.get()))
-    }),
-    ("infiniband.reth.r_key", Print::Number, |p| {
-        p.headers
-            .get::<Reth>()
-            .map(|h| h.rkey.get().into())
-            .or(p.headers.get::<AtomicEth>().map(|h| h.rkey.get().into()))
-    }),
-    ("infiniband.reth.dmalen", Print::Number, |p| p.headers.get::<Reth>().map(|h| h.dma_len.get().into())),
-    ("infiniband.atomiceth.swapdt", Print::Number, |p| p.headers.get::<AtomicEth>().map(|h| h.swap_or_add.get())),
-    ("infiniband.atomiceth.cmpdt", Print::Number, |p| p.headers.get::<AtomicEth>().map(|h| h.compare.get())),
-    ("infiniband.atomicacketh.origremdt", Print::Number, |p| p.headers.get::<AtomicAckEth>().map(|h| h.original.get())),
-    ("infiniband.immdt", Print::Bytes, |p| p.headers.get::<ImmDt>().map(|h| h.imm.get().into())),
-    ("infiniband.ieth", Print::Bytes, |p| p.headers.get::<Ieth>().map(|h| h.rkey.get().into())),
-    ("infiniband.deth.q_key", Print::Number, |p| p.headers.get::<Deth>().map(|h| h.qkey.get().into())),
-    ("infiniband.deth.srcqp", Print::Number, |p| p.headers.get::<Deth>().map(|h| (h.src_qp.get() & 0xff_ffff).into())),
-    ("infiniband.invariant.crc", Print::Number, |p| Some(p.icrc.swap_bytes().into())),
-    (PAYLOAD_LEN, Print::Number, |p| Some((p.payload.len() + usize::from(p.headers.bth.pad)) as u64)),
-];
-/// Number of the fields, from the first, that are in the BTH.
-const BTH_FIELDS: usize = 8;
-
-/// A row for each frame: whether it is malformed, then [`FIELDS`].
+/// A row for each frame: [`FRAME`], then [`OUTER`] and [`INNER`].
 fn read_with_tshark(path: &Path) -> Result<Vec<Vec<String>>, CompareError> {
     let mut tshark = Command::new("tshark");
     // tshark's RPC-over-RDMA dissector claims every SEND, and then reports it as malformed.
-    tshark.args(["-n", "--disable-protocol", "rpcordma", "-T", "fields", "-E", "occurrence=f", "-E", "separator=/t"]);
-    tshark.args(["-e", MALFORMED]);
-    for (name, ..) in FIELDS {
+    tshark.args(["-n", "--disable-protocol", "rpcordma", "-T", "fields", "-E", "occurrence=a", "-E", "separator=/t"]);
+    tshark.args(["-o", r#"uat:user_dlts:"User 0 (DLT=147)","infiniband","0","","0","""#]);
+    for name in FRAME.into_iter().chain(OUTER.iter().chain(&INNER).map(|(name, ..)| *name)) {
         tshark.args(["-e", name]);
     }
     let output = tshark.arg("-r").arg(path).stdin(Stdio::null()).output()?;
@@ -121,66 +89,88 @@ fn read_with_tshark(path: &Path) -> Result<Vec<Vec<String>>, CompareError> {
         return Err(CompareError::Tshark(String::from_utf8_lossy(&output.stderr).trim().into()));
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
+    // Of the VLANs of a frame the last is the innermost; no other field occurs twice.
+    let last = |cell: &str| cell.rsplit(',').next().unwrap_or_default().to_owned();
+    Ok(text.lines().map(|line| line.split('\t').map(last).collect()).collect())
 }
 
-fn check(row: &[String], frame: &[u8]) -> Outcome {
-    let [malformed, fields @ ..] = row else { return Outcome::Different("tshark printed nothing".into()) };
+fn check(row: &[String], frame: &Frame<'_>) -> Outcome {
+    let Some((head, fields)) = row.split_first_chunk::<5>() else {
+        return Outcome::Different("tshark printed nothing".into());
+    };
+    if let Some(what) = frame_difference(head, frame) {
+        return Outcome::Different(what);
+    }
     let opcode = fields.first().map_or("", String::as_str);
-    let Some(datagram) = roce::find(frame) else {
+    let Some(found) = packet::find(frame) else {
         return match opcode {
             "" => Outcome::Alike,
-            _ => Outcome::Different(format!("no RoCE packet to Weir, opcode {opcode} to tshark")),
+            _ => Outcome::Different(format!("no RDMA packet to Weir, opcode {opcode} to tshark")),
         };
     };
-    let good = datagram.is_complete()
-        && datagram.payload.len() >= 16
-        && icrc::verify(&datagram.envelope, datagram.payload) == icrc::Verdict::Good;
-    let packet = match Packet::parse(datagram.payload) {
-        Ok(packet) => packet,
-        Err(_) if !good => return Outcome::Skipped,
-        Err(error) => return Outcome::Different(format!("good ICRC, but {error}")),
+    let damaged = found.icrc_ok() == Some(false);
+    let headers = match parse(&found) {
+        Ok(headers) => headers,
+        Err(_) if damaged => return Outcome::Skipped,
+        Err(error) => return Outcome::Different(format!("no wrong ICRC, but {error}")),
     };
-    let operation = packet.headers.bth.opcode.operation();
-    // tshark 4.0 does not know these two operations and reserved ones, and parses only their BTH.
-    let known = !matches!(operation, None | Some(Operation::Flush | Operation::AtomicWrite));
-    if !malformed.is_empty() && good && known {
+    let opcode = headers.bth.opcode;
+    // tshark 4.0 does not know these two operations, XRC and reserved operations, and parses only their BTH.
+    let known = !matches!(opcode.operation(), None | Some(Operation::Flush | Operation::AtomicWrite))
+        && opcode.service() != Service::Xrc;
+    let malformed = &head[0];
+    if !malformed.is_empty() && !damaged && found.is_complete() && known {
         return Outcome::Different(format!("malformed to tshark: {malformed}"));
     }
-    let count = if known { FIELDS.len() } else { BTH_FIELDS };
+    let seen = Seen { found: &found, headers: &headers };
+    let count = if known { OUTER.len() + INNER.len() } else { OUTER.len() };
     let mut differences = Vec::new();
-    for ((name, print, ours), text) in FIELDS.iter().zip(fields).take(count) {
-        let (ours, theirs) = (ours(&packet), number(*print, text));
-        let unclaimed = *name != PAYLOAD_LEN || theirs.is_some();
-        if ours != theirs && unclaimed {
+    for ((name, print, ours), text) in OUTER.iter().chain(&INNER).zip(fields).take(count) {
+        let (ours, theirs) = (ours(&seen), value(*print, text));
+        // Another dissector may claim the payload; and tshark takes the end of what is captured for payload and ICRC.
+        let comparable = match *name {
+            PAYLOAD_LEN => found.is_complete() && theirs.is_some(),
+            fields::ICRC => found.is_complete(),
+            _ => true,
+        };
+        if ours != theirs && comparable {
             differences.push(format!("{name} is {ours:x?} to Weir, {theirs:x?} to tshark"));
         }
     }
     match differences.is_empty() {
         true => Outcome::Alike,
-        false if good => Outcome::Different(differences.join(", ")),
-        false => Outcome::Skipped,
+        false if damaged => Outcome::Skipped,
+        false => Outcome::Different(differences.join(", ")),
     }
 }
 
-fn number(print: Print, text: &str) -> Option<u64> {
-    match (print, text) {
-        (_, "") => None,
-        (_, "True") => Some(1),
-        (_, "False") => Some(0),
-        (Print::Bytes, _) => u64::from_str_radix(&text.replace(':', ""), 16).ok(),
-        (Print::Number, _) => match text.strip_prefix("0x") {
-            Some(digits) => u64::from_str_radix(digits, 16).ok(),
-            None => text.parse().ok(),
-        },
+/// The headers of a packet that is as long as they say.
+fn parse(found: &RdmaPacket<'_>) -> Result<Headers, ParseError> {
+    let headers = found.headers()?;
+    found.payload_len(&headers)?;
+    match found.transport_len < headers.len() + ICRC_LEN {
+        true => Err(ParseError::Truncated { len: found.transport_len, need: headers.len() + ICRC_LEN }),
+        false => Ok(headers),
     }
+}
+
+fn frame_difference([_, number, len, time, erf]: &[String; 5], frame: &Frame<'_>) -> Option<String> {
+    let time = match erf.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok()) {
+        Some(stamp) => Some((stamp >> 32) * 1_000_000_000 + (((stamp & 0xffff_ffff) * 1_000_000_000) >> 32)),
+        None => time.replace('.', "").parse().ok(),
+    };
+    let ours = (Some(frame.number), Some(frame.orig_len), Some(frame.timestamp));
+    let theirs = (number.parse().ok(), len.parse().ok(), time);
+    (ours != theirs).then(|| format!("number, length and time are {ours:?} to Weir, {theirs:?} to tshark"))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::fields::Print;
     use super::*;
+    use weir_capture::LinkType;
     use weir_wire::ip::Envelope;
-    use weir_wire::{Aeth, Bth, Headers, Opcode, Psn, ROCE_PORT, Service};
+    use weir_wire::{Aeth, Bth, Opcode, Psn, ROCE_PORT, icrc};
 
     /// An Ethernet frame with an ACK, and tshark's row for it.
     fn acknowledgement() -> (Vec<u8>, Vec<String>) {
@@ -192,25 +182,40 @@ mod tests {
         let [src, dst] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().unwrap());
         let envelope = Envelope { src, dst, src_port: 9, dst_port: ROCE_PORT, ip_id: 0, dont_fragment: true };
         let mut ip_udp = [0; 28];
-        envelope.emit(body.len() + 4, 0, 64, &mut ip_udp);
+        envelope.emit(body.len() + 4, 2, 64, &mut ip_udp);
         let icrc = icrc::compute(&envelope, &body);
         let frame = [&[0; 12][..], &[8, 0], &ip_udp, &body, &icrc.to_le_bytes()].concat();
-        let mut row = vec![String::new(); 1 + FIELDS.len()];
-        let texts = ["17", "77", "0x00001b", "0", "False", "1", "0", "65535", "31", "5"];
-        for (cell, text) in row[1..].iter_mut().zip(texts) {
+        let len = frame.len().to_string();
+        let mut row = ["", "9", &len, "7.000000001", ""].map(str::to_owned).to_vec();
+        row.resize(FRAME.len() + OUTER.len() + INNER.len(), String::new());
+        let bth = ["17", "77", "0x00001b", "0", "False", "1", "0", "65535", "0", "0"];
+        let ip = ["10.0.0.1", "10.0.0.2", "0x02"];
+        for (cell, text) in row[FRAME.len()..].iter_mut().zip(bth.into_iter().chain(ip)) {
             *cell = text.into();
         }
-        row[21] = format!("{:#010x}", icrc.swap_bytes());
+        let (source, length, inner) = (FRAME.len() + 16, FRAME.len() + 17, FRAME.len() + OUTER.len());
+        (row[source], row[length]) = ("9".into(), "28".into());
+        (row[inner], row[inner + 1]) = ("31".into(), "5".into());
+        row[inner + 12] = format!("{:#010x}", icrc.swap_bytes());
         (frame, row)
     }
 
     #[test]
     fn equal_fields_pass_and_each_difference_fails() {
-        let (frame, row) = acknowledgement();
+        let (bytes, row) = acknowledgement();
+        let frame = Frame::new(9, 7_000_000_001, LinkType::Ethernet, &bytes);
         assert!(matches!(check(&row, &frame), Outcome::Alike));
-        for changed in 0..row.len() {
+        let prints = OUTER.iter().chain(&INNER).map(|(_, print, _)| *print);
+        let prints = FRAME.iter().map(|_| Print::Number).chain(prints);
+        for (changed, print) in prints.enumerate() {
             let mut other = row.clone();
-            other[changed] = if other[changed] == "1" { "0" } else { "1" }.into();
+            other[changed] = match (print, other[changed].as_str()) {
+                (Print::Address, _) => "10.0.0.9",
+                (_, "1") => "0",
+                (Print::Bytes, _) => "01",
+                (Print::Number, _) => "0x01",
+            }
+            .into();
             assert!(matches!(check(&other, &frame), Outcome::Different(_)), "column {changed}");
         }
     }

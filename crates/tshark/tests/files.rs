@@ -57,5 +57,5 @@ fn a_difference_is_reported() {
     recorder.finish().unwrap();
     let comparison = weir_tshark::compare(&path).unwrap();
     assert_eq!((comparison.passed, comparison.skipped), (0, 1));
-    assert_eq!(comparison.failures, ["frame 1: good ICRC, but unknown opcode 0x35"]);
+    assert_eq!(comparison.failures, ["frame 1: no wrong ICRC, but unknown opcode 0x35"]);
 }

@@ -198,4 +198,44 @@ mod tests {
             }
         }
     }
+
+    /// The sample packet of the InfiniBand specification (IBTA 7.8): a WRITE without a GRH.
+    #[test]
+    fn the_icrc_of_the_specification_s_sample_packet() {
+        let lrh = [0x70, 0x12, 0x37, 0x5c, 0x00, 0x0e, 0x17, 0xd2];
+        let body = [
+            0x0a, 0x20, 0x24, 0x87, 0x00, 0x87, 0xb1, 0xb3, 0x00, 0x0d, 0xec, 0x2a, 0x01, 0x71, 0x0a, 0x1c, 0x01, 0x5d,
+            0x40, 0x02, 0x38, 0xf2, 0x7a, 0x05, 0x00, 0x00, 0x00, 0x0e, 0xbb, 0x88, 0x4d, 0x85, 0xfd, 0x5c, 0xfb, 0xa4,
+            0x72, 0x8b, 0xc0, 0x69, 0x0e, 0xd4, 0x00, 0x00,
+        ];
+        assert_eq!(compute_local(&lrh, &body).to_le_bytes(), [0x96, 0x25, 0xb7, 0x5a]);
+    }
+
+    #[test]
+    fn behind_a_grh_the_fields_that_change_on_the_path_do_not_count() {
+        let body = [7; 20];
+        let grh: [u8; 40] = std::array::from_fn(|n| 0x60 + n as u8);
+        let expected = compute_global(&grh, &body);
+        for at in 0..40 {
+            for bit in 0..8 {
+                let mut other = grh;
+                other[at] ^= 1 << bit;
+                let variant = matches!((at, bit), (0, 0..=3) | (1..=3 | 7, _));
+                assert_eq!(compute_global(&other, &body) == expected, variant, "bit {bit} of byte {at}");
+            }
+        }
+        // The GRH is an IPv6 header: RoCE v2 masks the same fields, and has a UDP header between.
+        let mut udp = [0; 8];
+        udp[6..].fill(0xff);
+        let between = compute_framed(&[&grh[..], &udp].concat(), &body);
+        let mut masked = body;
+        masked[4] = 0xff;
+        let mut all = [&[0xff; 8][..], &grh, &udp, &masked].concat();
+        all[8] |= 0x0f;
+        all[9..12].fill(0xff);
+        all[15] = 0xff;
+        assert_eq!(between, crc32fast::hash(&all));
+        all.drain(48..56);
+        assert_eq!(expected, crc32fast::hash(&all));
+    }
 }

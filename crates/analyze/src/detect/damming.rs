@@ -100,7 +100,7 @@ impl Damming {
                     some => format!(" {} revealed by a later request before a timeout.", times(some, "loss")),
                 },
             );
-            let advice = [advice::short_rnr(), vec![advice::dummy()], advice::no_odp(), advice::prefetch()].concat();
+            let advice = [advice::short_rnr(), advice::dummy(), advice::no_odp(), advice::prefetch()].concat();
             let confidence = paired(end, *flow, probability);
             findings.push(dammed.lost.finding(FindingKind::Damming, *flow, confidence, text, advice));
         }

@@ -41,7 +41,7 @@ fn finding(end: &End<'_>, id: FlowId, flow: &Flow) -> Option<Finding> {
             described(),
             times(u64::from(request.rnr_naks), "RNR NAK"),
         );
-        let advice = [vec![advice::rnr_retry()], advice::more_receives()].concat();
+        let advice = [advice::rnr_retry(), advice::more_receives()].concat();
         return Some(seen.finding(FindingKind::RetryExhausted, id, paired(end, id, 0.85), text, advice));
     }
     let unanswered = request.timeouts >= TIMEOUTS && flow.half.last_response() <= request.first.time;
@@ -54,7 +54,7 @@ fn finding(end: &End<'_>, id: FlowId, flow: &Flow) -> Option<Finding> {
         times(u64::from(request.sent), "time"),
         time(request.last.time - request.first.time),
     );
-    let advice = [vec![advice::peer()], advice::more_retries()].concat();
+    let advice = [advice::peer(), advice::more_retries()].concat();
     Some(seen.finding(FindingKind::RetryExhausted, id, paired(end, id, 0.95), text, advice))
 }
 

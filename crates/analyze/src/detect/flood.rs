@@ -55,7 +55,7 @@ const APART: u64 = 5_000_000_000;
 impl Flood {
     /// A READ that dropped responses was taken.
     pub fn completed(&mut self, flow: FlowId, request: &Request) {
-        let Some(taken) = request.answered.map(|answered| answered.time) else { return };
+        let Some(taken) = request.answered().map(|answered| answered.time) else { return };
         let page = (request.rkey, request.va >> 12);
         if self.taken.len() < PAGES || self.taken.contains_key(&page) {
             let first = self.taken.entry(page).or_insert(taken);
@@ -133,7 +133,7 @@ fn finding(reads: &[(FlowId, Dropped)], end: &End<'_>) -> Option<Finding> {
     frames.extend(reads.iter().flat_map(|(_, read)| read.frames).take(30));
     frames.sort_unstable();
     frames.dedup();
-    let advice = [vec![advice::fewer_qps()], advice::prefetch(), advice::no_odp()].concat();
+    let advice = [advice::fewer_qps(), advice::prefetch(), advice::no_odp()].concat();
     Some(Finding {
         kind: FindingKind::Flood,
         confidence: paired(end, flows[0], 1.0 - 0.3 / flows.len() as f64),

@@ -28,7 +28,7 @@ impl BadIcrc {
     pub fn findings(&self, _end: &End<'_>) -> Vec<Finding> {
         let finding = |(flow, seen): (&FlowId, &Sightings)| {
             let text = format!("{} had a wrong ICRC; the receiver drops such packets.", times(seen.count, "packet"));
-            seen.finding(FindingKind::BadIcrc, *flow, 0.99, text, vec![advice::cables()])
+            seen.finding(FindingKind::BadIcrc, *flow, 0.99, text, advice::cables())
         };
         self.flows.iter().map(finding).collect()
     }

@@ -109,7 +109,7 @@ impl Losses {
                 seen.cost.bytes,
                 time(seen.cost.time),
             );
-            let advice = [advice::lossless(), vec![advice::cables()]].concat();
+            let advice = [advice::lossless(), advice::cables()].concat();
             let certain = requests + responses > 0;
             let confidence = paired(end, flow, if certain { 0.97 } else { 0.8 });
             findings.push(seen.finding(FindingKind::Loss, flow, confidence, text, advice));

@@ -24,9 +24,11 @@ pub struct ResponderFaults {
 #[derive(Debug, Default)]
 struct Faults {
     seen: Sightings,
+    /// RNR NAKs for requests that need no receive.
     certain: u64,
-    /// The repetitions belong to it: the last RNR NAK was a page fault's.
-    open: bool,
+    /// Times from the last transmission to the RNR NAK, of the others: their sum, and their number.
+    latency: u64,
+    others: u64,
 }
 
 /// Page faults at requesters.
@@ -43,29 +45,28 @@ struct Dropped {
     bytes: u64,
 }
 
-/// An RNR NAK that comes later than this waited for a page, ns.
-pub const LATE: u64 = 100_000;
+/// An RNR NAK that comes later than this may have waited for a page, ns.
+const LATE: u64 = 100_000;
+/// So many times later than other responses.
+const LATER: u64 = 4;
 /// A requester with a page fault repeats within this time, ns.
 pub const SOON: u64 = 5_000_000;
 
 impl ResponderFaults {
     pub fn rnr_nak(&mut self, flow: FlowId, nak: &Nak, request: Option<&Request>) {
         let Some(request) = request else { return };
-        let certain = !request.takes_receive;
-        let late = nak.latency.is_some_and(|latency| latency > LATE);
-        let known = self.flows.get(&flow).is_some_and(|faults| faults.certain > 0);
-        if certain || late || known {
-            let faults = self.flows.entry(flow).or_default();
-            faults.certain += u64::from(certain);
-            faults.open = true;
-            faults.seen.see(nak.time, &[request.last.frame, nak.frame]);
-        } else if let Some(faults) = self.flows.get_mut(&flow) {
-            faults.open = false;
+        let faults = self.flows.entry(flow).or_default();
+        faults.seen.see(nak.time, &[request.last.frame, nak.frame]);
+        if request.takes_receive {
+            faults.latency += nak.latency.unwrap_or(0);
+            faults.others += 1;
+        } else {
+            faults.certain += 1;
         }
     }
 
     pub fn repeat(&mut self, flow: FlowId, repeat: &Repeat) {
-        if let Some(faults) = self.flows.get_mut(&flow).filter(|faults| faults.open)
+        if let Some(faults) = self.flows.get_mut(&flow)
             && matches!(repeat.cause, Cause::Rnr { .. })
         {
             faults.seen.cost.add_packet(repeat.payload);
@@ -78,8 +79,11 @@ impl ResponderFaults {
     }
 
     /// Whether a flow's RNR NAKs are page faults.
-    pub fn has(&self, flow: FlowId) -> bool {
-        self.flows.contains_key(&flow)
+    pub fn has(&self, end: &End<'_>, flow: FlowId) -> bool {
+        let Some(faults) = self.flows.get(&flow) else { return false };
+        let latency = faults.latency / faults.others.max(1);
+        let usual = end.flow(flow).record.stats.response_time;
+        faults.certain > 0 || latency > LATE && latency > LATER * usual
     }
 
     pub fn findings(&self, end: &End<'_>) -> Vec<Finding> {
@@ -94,7 +98,7 @@ impl ResponderFaults {
             let confidence = paired(end, *flow, if faults.certain > 0 { 0.99 } else { 0.85 });
             faults.seen.finding(FindingKind::ResponderPageFault, *flow, confidence, text, advice)
         };
-        self.flows.iter().map(finding).collect()
+        self.flows.iter().filter(|(flow, _)| self.has(end, **flow)).map(finding).collect()
     }
 }
 
@@ -108,7 +112,7 @@ impl RequesterFaults {
         dropped.seen.see_repeat(repeat);
         dropped.bytes += u64::from(request.bytes);
         dropped.reads += u64::from(request.discards == 0);
-        if let Some(answered) = request.answered {
+        if let Some(answered) = request.answered() {
             dropped.seen.evidence(&[answered.frame]);
         }
     }

@@ -4,7 +4,7 @@
 
 use super::End;
 use super::common::{PerFlow, Sightings};
-use crate::advice;
+use crate::advice::{self, Advice};
 use crate::finding::{Finding, FindingKind};
 use crate::flow::{FlowId, Nak, Request};
 use weir_wire::NakCode;
@@ -12,28 +12,41 @@ use weir_wire::NakCode;
 /// Refusals by flow.
 #[derive(Debug, Default)]
 pub struct RemoteErrors {
-    flows: PerFlow<(Sightings, &'static str, u32)>,
+    flows: PerFlow<Refused>,
+}
+
+#[derive(Debug, Default)]
+struct Refused {
+    seen: Sightings,
+    /// The last: its code and its PSN.
+    last: Option<(NakCode, u32)>,
 }
 
 impl RemoteErrors {
     pub fn nak(&mut self, flow: FlowId, nak: &Nak, code: NakCode, request: Option<&Request>) {
-        let (seen, name, psn) = self.flows.entry(flow).or_default();
-        seen.see(nak.time, &[nak.frame]);
-        seen.evidence(&request.map(|request| request.last.frame).into_iter().collect::<Vec<_>>());
-        *psn = nak.psn.get();
-        *name = match code {
-            NakCode::InvalidRequest => "invalid request (IBV_WC_REM_INV_REQ_ERR)",
-            NakCode::RemoteAccess => "remote access error (IBV_WC_REM_ACCESS_ERR)",
-            NakCode::RemoteOperational => "remote operational error (IBV_WC_REM_OP_ERR)",
-            NakCode::PsnSequence => "sequence error",
-        };
+        let refused = self.flows.entry(flow).or_default();
+        refused.seen.see(nak.time, &[nak.frame]);
+        if let Some(request) = request {
+            refused.seen.evidence(&[request.last.frame]);
+        }
+        refused.last = Some((code, nak.psn.get()));
     }
 
     pub fn findings(&self, _end: &End<'_>) -> Vec<Finding> {
-        let finding = |(flow, (seen, name, psn)): (&FlowId, &(Sightings, &'static str, u32))| {
+        let finding = |(flow, refused): (&FlowId, &Refused)| {
+            let (code, psn) = refused.last?;
+            let (name, advice) = explained(code);
             let text = format!("The responder refused the request with PSN {psn}: {name}.");
-            seen.finding(FindingKind::RemoteError, *flow, 1.0, text, vec![advice::keys()])
+            Some(refused.seen.finding(FindingKind::RemoteError, *flow, 1.0, text, advice))
         };
-        self.flows.iter().map(finding).collect()
+        self.flows.iter().filter_map(finding).collect()
+    }
+}
+
+fn explained(code: NakCode) -> (&'static str, Vec<Advice>) {
+    match code {
+        NakCode::RemoteAccess => ("remote access error (IBV_WC_REM_ACCESS_ERR)", advice::keys()),
+        NakCode::RemoteOperational => ("remote operational error (IBV_WC_REM_OP_ERR)", advice::responder()),
+        _ => ("invalid request (IBV_WC_REM_INV_REQ_ERR)", advice::rights()),
     }
 }

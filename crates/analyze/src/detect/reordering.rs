@@ -24,7 +24,7 @@ impl Reordering {
     pub fn findings(&self, end: &End<'_>) -> Vec<Finding> {
         let finding = |(flow, seen): (&FlowId, &Sightings)| {
             let text = format!("{} arrived after later packets of the same QP.", times(seen.count, "packet"));
-            seen.finding(FindingKind::Reordering, *flow, paired(end, *flow, 0.9), text, vec![advice::one_path()])
+            seen.finding(FindingKind::Reordering, *flow, paired(end, *flow, 0.9), text, advice::one_path())
         };
         self.flows.iter().map(finding).collect()
     }

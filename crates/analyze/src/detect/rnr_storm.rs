@@ -65,9 +65,9 @@ impl RnrStorm {
                 storm.timer,
                 time(RnrTimer::new(storm.timer).delay().as_nanos() as u64),
             );
-            let advice = match faults.has(*flow) {
+            let advice = match faults.has(end, *flow) {
                 true => [advice::prefetch(), advice::no_odp()].concat(),
-                false => [advice::more_receives(), vec![advice::rnr_retry()]].concat(),
+                false => [advice::more_receives(), advice::rnr_retry()].concat(),
             };
             findings.push(storm.seen.finding(FindingKind::RnrStorm, *flow, paired(end, *flow, 0.97), text, advice));
         }

@@ -1,11 +1,11 @@
 //! A slow receiver: messages arrive before their receives are posted, without on-demand paging.
 //!
-//! Evidence: RNR NAKs for requests that need a posted receive (SEND, WRITE with immediate), which came at once
-//! ([`super::page_fault::LATE`]), in a flow without signs of page faults at the responder.
+//! Evidence: RNR NAKs for requests that need a posted receive (SEND, WRITE with immediate), in a flow without signs of
+//! page faults at the responder ([`super::page_fault`]).
 
 use super::End;
 use super::common::{PerFlow, Sightings, paired, time, times};
-use super::page_fault::{LATE, ResponderFaults};
+use super::page_fault::ResponderFaults;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::{Cause, FlowId, Nak, Repeat, Request};
@@ -19,9 +19,7 @@ pub struct SlowReceiver {
 impl SlowReceiver {
     pub fn rnr_nak(&mut self, flow: FlowId, nak: &Nak, request: Option<&Request>) {
         let Some(request) = request.filter(|request| request.takes_receive) else { return };
-        if nak.latency.is_some_and(|latency| latency <= LATE) {
-            self.flows.entry(flow).or_default().see(nak.time, &[request.last.frame, nak.frame]);
-        }
+        self.flows.entry(flow).or_default().see(nak.time, &[request.last.frame, nak.frame]);
     }
 
     pub fn repeat(&mut self, flow: FlowId, repeat: &Repeat) {
@@ -36,7 +34,7 @@ impl SlowReceiver {
 
     pub fn findings(&self, end: &End<'_>, faults: &ResponderFaults) -> Vec<Finding> {
         let mut findings = Vec::new();
-        for (flow, seen) in self.flows.iter().filter(|(flow, _)| !faults.has(**flow)) {
+        for (flow, seen) in self.flows.iter().filter(|(flow, _)| !faults.has(end, **flow)) {
             let text = format!(
                 "{} found no posted receive; the requester waited {}.",
                 times(seen.count, "message"),

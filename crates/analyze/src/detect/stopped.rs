@@ -44,7 +44,7 @@ pub fn findings(end: &End<'_>, exhausted: &[Finding]) -> Vec<Finding> {
             times(seen.count, "request"),
         );
         let confidence = if gone { 0.97 } else { 0.85 };
-        let mut finding = seen.finding(FindingKind::PeerStopped, flows[0], confidence, text, vec![advice::peer()]);
+        let mut finding = seen.finding(FindingKind::PeerStopped, flows[0], confidence, text, advice::peer());
         finding.flows = flows;
         findings.push(finding);
     }

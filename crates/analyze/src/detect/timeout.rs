@@ -84,12 +84,9 @@ fn finding(end: &End<'_>, flow: FlowId, waits: &Waits) -> Finding {
         ),
         _ => String::new(),
     };
-    let text = format!(
-        "{} ran out, after {} to {} without a response.{floor}",
-        times(waits.seen.count, "ACK timer"),
-        time(shortest),
-        time(waits.longest.max(shortest)),
-    );
+    let longest = waits.longest.max(shortest);
+    let range = if waits.seen.count == 1 { time(longest) } else { format!("{} to {}", time(shortest), time(longest)) };
+    let text = format!("{} ran out, after {range} without a response.{floor}", times(waits.seen.count, "ACK timer"));
     let advice = [advice::timeout(14), advice::lossless()].concat();
     waits.seen.finding(FindingKind::Timeout, flow, paired(end, flow, 0.95), text, advice)
 }

@@ -63,7 +63,7 @@ impl OutOfWindow {
                 *flow,
                 confidence,
                 text,
-                vec![advice::one_path(), advice::cables()],
+                [advice::one_path(), advice::cables()].concat(),
             ));
         }
         findings

@@ -76,7 +76,7 @@ impl WriteFlood {
             let stats = &end.flow(*flow).record.stats;
             let new = stats.requests.saturating_sub(stats.repeats).max(1);
             let counted = repeated.rnr + repeated.acknowledged;
-            let responder = repeated.rnr >= PACKETS && repeated.pages >= PAGES && faults.has(*flow);
+            let responder = repeated.rnr >= PACKETS && repeated.pages >= PAGES && faults.has(end, *flow);
             let requester = repeated.acknowledged >= PACKETS;
             if !(responder || requester) || (counted as f64) < SHARE * new as f64 {
                 continue;

@@ -14,8 +14,11 @@ use weir_wire::Psn;
 /// The state of one half.
 #[derive(Debug, Default)]
 pub struct Half {
-    /// The PSN after the last new request.
+    /// The first PSN that was seen, and the PSN after the last new request.
+    first: Option<Psn>,
     next: Option<Psn>,
+    /// When PSNs were last passed over.
+    passed: u64,
     /// Requests without a complete response, in the order of their PSNs.
     pub(super) open: VecDeque<Request>,
     /// READs and atomics with a complete response, which the requester may still drop and repeat.
@@ -73,7 +76,8 @@ impl Half {
     pub fn request(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
         if packet.opcode.starts_message() {
             self.began = packet.time;
-        } else if packet.opcode.has_payload() && !packet.opcode.ends_message() {
+        }
+        if packet.opcode.has_payload() && !packet.opcode.ends_message() {
             self.learn_mtu(packet.payload);
         }
         if let Some(next) = self.next
@@ -84,6 +88,7 @@ impl Half {
             let has_responses = self.has_responses;
             *self = Half { began: packet.time, has_responses, ..Half::default() };
         }
+        let first = *self.first.get_or_insert(packet.psn);
         let next = *self.next.get_or_insert(packet.psn);
         let mut ahead = packet.psn.since(next);
         if ahead > 0 && self.correct_length(packet.psn) {
@@ -91,6 +96,7 @@ impl Half {
         }
         if ahead >= 0 {
             if ahead > 0 {
+                self.passed = packet.time;
                 sink(Event::Gap { psn: next, packets: ahead as u32, at: packet });
             }
             self.add_new(packet, sink);
@@ -98,8 +104,10 @@ impl Half {
             self.repeat_open(at, packet, sink);
         } else if let Some(at) = self.done.iter().position(|request| request.covers(packet.psn)) {
             self.repeat_done(at, packet, sink);
-        } else if self.open.front().is_some_and(|front| front.psn.before(packet.psn)) && !self.is_acknowledged(packet) {
-            sink(Event::Late { at: packet });
+        } else if !packet.psn.before(first) && !self.is_acknowledged(packet) {
+            if self.is_late(packet) {
+                sink(Event::Late { at: packet });
+            }
             let request = Request::new(packet, self.mtu, self.began);
             let at = self.open.partition_point(|open| open.psn.before(packet.psn));
             self.open.insert(at, request);
@@ -193,7 +201,7 @@ impl Half {
         request.discards += u32::from(cause == Cause::Discarded);
         request.timeouts += u32::from(cause == Cause::Timeout && follows.is_none());
         request.last = Transmission { time: packet.time, frame: packet.frame };
-        request.answered = None;
+        request.set_answered(None);
         request.received = packet.psn.since(request.psn).max(0) as u32;
         request.during_replay = self.replay.covers(request, packet.time);
         self.replay.repeated(request, packet.time);
@@ -236,7 +244,7 @@ impl Half {
             let cause = nak.rnr.map_or(Cause::SequenceNak, |code| Cause::Rnr { code });
             return (cause, nak.time);
         }
-        if let Some(answered) = request.answered {
+        if let Some(answered) = request.answered() {
             return (Cause::Discarded, answered.time);
         }
         if let Some(gap) = self.gap.filter(|gap| *gap >= since)
@@ -249,6 +257,12 @@ impl Half {
             return (Cause::Unseen, since);
         }
         (Cause::Timeout, since)
+    }
+
+    /// Whether a packet that was passed over is late, and not sent again because it was lost.
+    fn is_late(&self, packet: &Seen) -> bool {
+        let missed = self.nak.is_some_and(|nak| nak.time >= self.passed && !packet.psn.before(nak.psn));
+        !missed && packet.time.saturating_sub(self.passed) < SHORTEST_TIMEOUT
     }
 
     fn is_acknowledged(&self, packet: &Seen) -> bool {
@@ -321,7 +335,7 @@ impl Half {
     /// Reports the oldest completed READ or atomic.
     fn settle(&mut self, sink: &mut impl FnMut(Event<'_>)) -> bool {
         let Some(request) = self.done.pop_front() else { return false };
-        let at = request.answered.map_or(request.last.time, |answered| answered.time);
+        let at = request.answered().map_or(request.last.time, |answered| answered.time);
         sink(Event::Completed { request: &request, at, acknowledged_alone: true });
         true
     }

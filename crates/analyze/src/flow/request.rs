@@ -34,9 +34,7 @@ pub struct Request {
     /// Timeouts.
     pub timeouts: u32,
     /// The last complete response to the last transmission.
-    pub answered: Option<Transmission>,
-    /// The first complete response to any transmission.
-    pub first_answered: Option<u64>,
+    answered: Transmission,
     /// Of a READ: PSNs of the response that were seen in a row since its last transmission.
     pub received: u32,
     /// The last transmission was a request that the responder did not know, while it replayed a READ.
@@ -45,7 +43,7 @@ pub struct Request {
     pub first_during_replay: bool,
 }
 
-/// When and where a packet was seen.
+/// When and where a packet was seen. Frames count from 1, so that the default is no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Transmission {
     /// Nanoseconds since 1970.
@@ -82,12 +80,21 @@ impl Request {
             rnr_naks: 0,
             discards: 0,
             timeouts: 0,
-            answered: None,
-            first_answered: None,
+            answered: Transmission::default(),
             received: 0,
             during_replay: false,
             first_during_replay: false,
         }
+    }
+
+    /// The last complete response to the last transmission; `None`: there is none yet.
+    pub fn answered(&self) -> Option<Transmission> {
+        (self.answered != Transmission::default()).then_some(self.answered)
+    }
+
+    /// Enters a complete response, or that there is none to a new transmission.
+    pub fn set_answered(&mut self, answered: Option<Transmission>) {
+        self.answered = answered.unwrap_or_default();
     }
 
     /// The PSN after its own.

@@ -30,9 +30,12 @@ impl Half {
                 }
                 Some(Syndrome::Nak(NakCode::PsnSequence)) => {
                     let nak = self.nak(packet, sink);
-                    self.note_nak(&nak, None);
-                    let request = self.place(nak.psn).map(|at| &self.open[at]);
-                    sink(Event::SequenceNak { nak, request });
+                    // What was in flight behind a request that got an RNR NAK is out of sequence. That is no loss.
+                    if !self.waits_for_receiver(nak.psn) {
+                        self.note_nak(&nak, None);
+                        let request = self.place(nak.psn).map(|at| &self.open[at]);
+                        sink(Event::SequenceNak { nak, request });
+                    }
                 }
                 Some(Syndrome::Nak(code)) => {
                     let nak = self.nak(packet, sink);
@@ -65,6 +68,12 @@ impl Half {
         Nak { psn: packet.psn, time: packet.time, frame: packet.frame, latency }
     }
 
+    /// Whether the last transmission of the request with this PSN got an RNR NAK.
+    fn waits_for_receiver(&self, psn: Psn) -> bool {
+        let sent = self.place(psn).map_or(0, |at| self.open[at].last.time);
+        self.nak.is_some_and(|nak| nak.rnr.is_some() && nak.psn == psn && nak.time >= sent)
+    }
+
     /// Completes the requests before `end` that an ACK completes.
     fn complete_until(&mut self, end: Psn, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
         let covered = |open: &Request| !end.before(open.end());
@@ -83,8 +92,7 @@ impl Half {
                 continue;
             }
             let mut request = self.open.remove(at).expect("it was counted");
-            request.answered = Some(Transmission { time: packet.time, frame: packet.frame });
-            request.first_answered.get_or_insert(packet.time);
+            request.set_answered(Some(Transmission { time: packet.time, frame: packet.frame }));
             self.acknowledged = Some(request.end().minus(1));
             sink(Event::Completed { request: &request, at: packet.time, acknowledged_alone: messages == 1 });
         }
@@ -144,8 +152,7 @@ impl Half {
     fn answer(&mut self, at: usize, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
         let at = self.complete_before(at, packet, sink);
         let mut request = self.open.remove(at).expect("the caller found it");
-        request.answered = Some(Transmission { time: packet.time, frame: packet.frame });
-        request.first_answered.get_or_insert(packet.time);
+        request.set_answered(Some(Transmission { time: packet.time, frame: packet.frame }));
         if request.sent > 1 {
             self.replay.answered(&request, packet.time);
         }

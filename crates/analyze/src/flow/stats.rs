@@ -29,6 +29,8 @@ pub struct Stats {
     pub first: u64,
     pub last: u64,
     pub timeline: Timeline,
+    /// From the last transmission of a request to its response, ns: near the median. 0: none was seen.
+    pub response_time: u64,
     latencies: Option<Box<Histogram<u32>>>,
 }
 
@@ -63,8 +65,19 @@ impl Stats {
         let histogram = self.latencies.get_or_insert_with(|| {
             Box::new(Histogram::new(2).expect("two digits are a valid precision")) // grows as needed
         });
-        // Not `saturating_record`: it does not grow. Longer than 2^63 ns is no latency.
+        // It cannot fail: the histogram grows.
         let _ = histogram.record(nanoseconds.max(1));
+    }
+
+    /// A response came so long after the last transmission of its request.
+    pub fn responded(&mut self, nanoseconds: u64) {
+        // A step towards each value leads to the median, whatever the outliers are.
+        let step = self.response_time / 16 + 1;
+        self.response_time = match self.response_time {
+            0 => nanoseconds.max(1),
+            median if nanoseconds > median => nanoseconds.min(median + step),
+            median => nanoseconds.max(median - step),
+        };
     }
 
     /// The latency that the share `quantile` of the messages does not exceed, ns; `None` without completed messages.
@@ -135,6 +148,13 @@ mod tests {
         assert_eq!(intervals.iter().map(|interval| interval.bytes).sum::<u64>(), 9_999 * 10_000 / 2);
         assert_eq!(intervals.iter().map(|interval| interval.packets).sum::<u32>(), 10_000);
         assert_eq!(intervals.iter().map(|interval| interval.outstanding).max(), Some(9_999));
+    }
+
+    #[test]
+    fn outliers_do_not_move_the_response_time_far() {
+        let mut stats = Stats::default();
+        (0..1000).for_each(|n| stats.responded(if n % 10 == 0 { 500_000_000 } else { 3000 + n }));
+        assert!((3000..5000).contains(&stats.response_time), "{}", stats.response_time);
     }
 
     #[test]

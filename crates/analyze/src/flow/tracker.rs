@@ -11,6 +11,7 @@ use super::event::Event;
 use super::half::Half;
 use super::stats::Stats;
 use crate::packet::{Kind, Seen};
+use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use weir_capture::{Direction, packet::Address};
 use weir_wire::Psn;
@@ -39,6 +40,8 @@ pub struct Flow {
     /// How the partner was found.
     pub pairing: Pairing,
     source: Source,
+    /// Another file that has the same packets.
+    repeated_in: Option<u16>,
     /// Time of the last packet, ns since 1970.
     last: u64,
     /// Packets that wait until the partner is known; `None`: packets wait no more.
@@ -85,7 +88,7 @@ impl<F: FnMut(FlowId, &mut Record, Event<'_>)> Sink for F {}
 /// All flows.
 #[derive(Debug, Default)]
 pub struct Tracker {
-    ids: HashMap<FlowKey, FlowId>,
+    ids: HashMap<FlowKey, FlowId, RandomState>,
     flows: Vec<Flow>,
     /// Flows without a partner, by sender and receiver.
     alone: HashMap<(Address, Address), Vec<FlowId>>,
@@ -159,6 +162,7 @@ impl Tracker {
             record: Record::default(),
             pairing: Pairing::None,
             source,
+            repeated_in: None,
             last: 0,
             held: Some(Vec::new()),
             votes: Vec::new(),
@@ -287,10 +291,12 @@ impl Tracker {
 }
 
 impl Flow {
-    /// Whether a packet is new: another file or interface may have captured it, too.
+    /// Whether a packet is new: another file or interface may have captured it, too. The first packet of a file decides
+    /// for all of it.
     fn takes(&mut self, source: Source, packet: &Seen) -> bool {
         if source.file != self.source.file {
-            if packet.time < self.last {
+            if self.repeated_in == Some(source.file) || packet.time < self.last {
+                self.repeated_in = Some(source.file);
                 return false;
             }
             self.source = source; // the file continues the one before

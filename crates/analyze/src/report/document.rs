@@ -13,7 +13,7 @@ use std::collections::HashMap;
 pub struct Document {
     /// Version of the schema: it grows if a field changes its meaning or goes.
     pub schema: u32,
-    /// The captures, in the order of the command line.
+    /// The captures, in the order of their first frames.
     pub files: Vec<String>,
     pub capture: Capture,
     pub findings: Vec<FindingEntry>,
@@ -261,8 +261,8 @@ fn entry(finding: &Finding, flows: &[Flow], ids: &HashMap<FlowId, usize>) -> Fin
         connections,
         requester,
         responder,
-        frames: finding.frames.iter().map(|frame| frame.number).collect(),
-        frame_files: finding.frames.iter().map(|frame| frame.file).collect(),
+        frames: finding.frames.iter().map(|frame| frame.number()).collect(),
+        frame_files: finding.frames.iter().map(|frame| frame.file()).collect(),
         from: finding.from,
         to: finding.to,
         count: finding.count,

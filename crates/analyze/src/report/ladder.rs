@@ -41,7 +41,7 @@ pub(super) fn steps(clip: &Clip) -> Vec<LadderStep> {
     let start = clip.packets.first().map_or(0, |(packet, _)| packet.time);
     let step = |(at, (packet, from_requester)): (usize, &(Seen, bool))| LadderStep {
         time_ns: packet.time.saturating_sub(start),
-        frame: packet.frame.number,
+        frame: packet.frame.number(),
         from_requester: *from_requester,
         what: packet.name(),
         psn: packet.psn.get(),
@@ -120,7 +120,7 @@ mod tests {
     fn packet(number: u64, opcode: Opcode, psn: u32, syndrome: u8) -> (Seen, bool) {
         let seen = Seen {
             time: number * 1000,
-            frame: FrameId { file: 0, number },
+            frame: FrameId::new(0, number),
             psn: Psn::new(psn),
             opcode,
             marks: Marks::default(),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     fn marks(cause: Cause, frame: u64, packets: Vec<(Seen, bool)>) -> Vec<Mark> {
-        let clip = Clip { cause: Some(cause), frame: FrameId { file: 0, number: frame }, waited: 0, packets };
+        let clip = Clip { cause: Some(cause), frame: FrameId::new(0, frame), waited: 0, packets };
         steps(&clip).iter().map(|step| step.mark).collect()
     }
 

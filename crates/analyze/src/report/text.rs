@@ -1,7 +1,7 @@
 //! The report as text for a terminal of 80 columns.
 
 use super::document::{Connection, Document, FindingEntry, Half, Peer};
-use crate::advice::{Advice, Layer};
+use crate::advice::Advice;
 use crate::detect::time;
 use std::fmt::Write;
 
@@ -63,19 +63,22 @@ fn finding(out: &mut String, number: usize, entry: &FindingEntry, document: &Doc
     }
     let _ = writeln!(out, "{}", wrapped(&line, 3));
     let _ = writeln!(out, "{}", wrapped(&entry.text, 3));
-    let mut layer = None;
-    for advice in &entry.advice {
-        let _ = writeln!(out, "{}", advised(advice, layer));
-        layer = Some(advice.layer);
-    }
+    advised(out, &entry.advice);
     let _ = writeln!(out);
 }
 
-/// A line of advice; the layer stands before its first.
-fn advised(advice: &Advice, before: Option<Layer>) -> String {
-    let layer = if before == Some(advice.layer) { "" } else { advice.layer.name() };
-    let line = format!("{layer:<9}  {}: {} ({})", advice.setting, advice.value, advice.why);
-    wrapped_after(&line, 5, 16)
+/// The settings, those of one purpose together.
+fn advised(out: &mut String, advice: &[Advice]) {
+    for group in advice.chunk_by(|one, next| one.purpose == next.purpose) {
+        let _ = writeln!(out, "{}", wrapped_after(&format!("- {}:", group[0].purpose), 3, 5));
+        let mut layer = None;
+        for setting in group {
+            let name = if layer == Some(setting.layer) { "" } else { setting.layer.name() };
+            let remark = if setting.remark.is_empty() { String::new() } else { format!(" ({})", setting.remark) };
+            let _ = writeln!(out, "{}", wrapped_after(&format!("{name:<9}  {}{remark}", setting.written()), 5, 16));
+            layer = Some(setting.layer);
+        }
+    }
 }
 
 fn frames(entry: &FindingEntry) -> String {

@@ -26,6 +26,7 @@ impl Engine {
         if retransmissions != entry.retransmissions {
             let before = std::mem::replace(&mut entry.retransmissions, retransmissions);
             self.shown.traffic.retransmissions(before, retransmissions);
+            self.mark_stall(index, protocol, before, retransmissions);
             if retransmissions.ack_timeouts != before.ack_timeouts {
                 self.missed_ack(index);
             }
@@ -53,6 +54,7 @@ impl Engine {
             let (num, dest) = (entry.shared.num, protocol.attr().dest_qp_num);
             let sends_only = protocol.state() == QpState::Sqe;
             let error = QpError { num, dest, peer: to, ending, refusal, sends_only };
+            self.carrier.mark(&error);
             // There is room for all QPs: `add_qp` has reserved it.
             self.endings.push(error);
         }

@@ -6,11 +6,16 @@ use crate::os::deaths;
 use crate::os::interfaces::DeviceInfo;
 use crate::os::locks::{RankedMutex, rank};
 use crate::os::per_process::PerProcess;
+use crate::os::threads;
 use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 use weir_link::capture::{Capture, CaptureOptions};
 use weir_link::faults::Faults;
 use weir_link::{Carrier, Ports};
+
+/// Stack of the thread that writes a capture, bytes.
+const STACK: usize = 256 << 10;
 
 /// The ports, with capture and fault injection around them if configured; the capture records what fault
 /// injection did. Error: the capture file.
@@ -18,19 +23,7 @@ pub fn wrap(ports: Ports, device: &DeviceInfo, config: &Config) -> Result<Box<dy
     let mut carrier: Box<dyn Carrier> = match &config.capture {
         None => Box::new(ports),
         Some(path) => {
-            let path = unused(path, &device.ifname);
-            let program = std::env::current_exe().unwrap_or_default();
-            let description = format!("{} of {} (pid {})", device.name, program.display(), std::process::id());
-            let options = CaptureOptions {
-                interface: &device.ifname,
-                mac: device.mac,
-                port: ports.port(),
-                description: &description,
-                ring: 0,
-            };
-            let capture = Capture::create(ports, &path, &options).inspect_err(|error| {
-                tracing::error!("WEIR_CAPTURE: {}: {error}", path.display());
-            })?;
+            let capture = captured(ports, device, config, path)?;
             deaths::install();
             Box::new(capture)
         }
@@ -52,6 +45,48 @@ pub fn wrap(ports: Ports, device: &DeviceInfo, config: &Config) -> Result<Box<dy
         carrier = Box::new(faults);
     }
     Ok(carrier)
+}
+
+/// The ports with a capture around them.
+fn captured(ports: Ports, device: &DeviceInfo, config: &Config, path: &Path) -> Result<Capture<Ports>, Errno> {
+    let program = std::env::current_exe().unwrap_or_default();
+    let description = format!("{} of {} (pid {})", device.name, program.display(), std::process::id());
+    let options = CaptureOptions {
+        interface: &device.ifname,
+        mac: device.mac,
+        port: ports.port(),
+        description: &description,
+        snap: config.capture_snap,
+        without_icrc: !config.needs_icrc(),
+        spawn: Some(spawn),
+        ..CaptureOptions::default()
+    };
+    let capture = match config.capture_ring {
+        None => {
+            let path = unused(path, &device.ifname);
+            Capture::create(ports, &path, &options).inspect_err(|error| log_error(&path, error))?
+        }
+        Some(size) => {
+            let (path, interface) = (path.to_owned(), device.ifname.clone());
+            // On the thread that writes, at the first stall or error: a run without any leaves other files alone.
+            let open = move || {
+                let path = unused(&path, &interface);
+                File::create(&path).inspect_err(|error| log_error(&path, error))
+            };
+            Capture::remember(ports, Box::new(open), size, &options)
+                .inspect_err(|error| tracing::error!("WEIR_CAPTURE_RING={size}: {error}"))?
+        }
+    };
+    Ok(capture)
+}
+
+fn log_error(path: &Path, error: &io::Error) {
+    tracing::error!("WEIR_CAPTURE: {}: {error}", path.display());
+}
+
+/// Starts the thread that writes a capture.
+fn spawn(body: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    threads::spawn_unwatched(c"weir-capture", STACK, body).map_err(|error| io::Error::from_raw_os_error(error.0))
 }
 
 /// The path with `%p` replaced by the pid. If another process writes that file, or this process does for another

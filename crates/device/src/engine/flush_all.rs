@@ -11,6 +11,7 @@ use weir_transport::Side;
 impl Engine {
     /// Moves every QP to the error state and flushes its work requests.
     pub fn fail(&mut self, adapter: &AdapterState) {
+        catch_panic(|| self.carrier.mark(&"the adapter has failed (IBV_EVENT_DEVICE_FATAL)"));
         // Completions of a turn that did not end.
         catch_panic(|| self.publish_completions());
         // The engine's thread ends, and the removed QPs keep the adapter open.

@@ -28,6 +28,7 @@ mod receive;
 mod release;
 mod sockets;
 mod staging;
+mod stall;
 mod table;
 #[cfg(test)]
 mod testing;
@@ -382,8 +383,7 @@ impl Engine {
 /// A list of peers without an entry, with what hellos say about this process. `receive_buffer`: as for [`Peers::new`];
 /// `offers_local`: peers can connect to this process for shared memory.
 fn own_peers(config: &Config, profile: &Profile, receive_buffer: usize, offers_local: bool) -> Result<Peers, Errno> {
-    // Captures and fault injection need the packets' ICRC.
-    let icrc_auto = config.icrc == Icrc::Auto && config.faults.is_none() && config.capture.is_none();
+    let icrc_auto = !config.needs_icrc();
     // What reads a capture, and what is tested by faults, is RoCE.
     let frames = match config.framing {
         Framing::Auto => config.faults.is_none() && config.capture.is_none(),

@@ -27,6 +27,7 @@ impl Engine {
             let error = QpAttr { qp_state: QpState::Error, ..QpAttr::default() };
             if protocol.modify(now, &error, AttrMask::STATE, &mut host).is_ok() {
                 host.event(QpEvent::Fatal);
+                self.carrier.mark(&format_args!("QP {:#08x} is in the error state: its CQ is full", shared.num));
             }
             self.after(index, &mut protocol);
         }

@@ -34,6 +34,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
+use weir_link::capture::Snap;
 use weir_link::{Arrival, DisabledFeatures};
 use weir_transport::{
     Access, AttrMask, Completion, Data, Profile, Psn, QpAttr, QpCaps, QpInit, QpState, RecvWr, SendFlags, SendOp,
@@ -88,6 +89,8 @@ impl Rig {
             local: Local::Auto,
             faults: None,
             capture: None,
+            capture_snap: Snap::Whole,
+            capture_ring: None,
             memlock: Memlock::Lax,
             userfaultfd: Userfaultfd::Off,
             disabled: DisabledFeatures::empty(),

@@ -268,9 +268,9 @@ mod tests {
     use weir_wire::ip::Envelope;
     use weir_wire::{Bth, Opcode, Psn, ROCE_PORT, Service};
 
-    const CLIENT: u32 = 7026049;
-    const SERVER: u32 = 16336625;
-    const ADDRESS: u64 = 140675838853120;
+    const CLIENT: u32 = 8623393;
+    const SERVER: u32 = 6423693;
+    const ADDRESS: u64 = 140535438831616;
 
     fn context(micro: &Micro) -> CaptureContext<'_> {
         CaptureContext { micro, qps: vec![[CLIENT, SERVER]], mtu: 4096, address: ADDRESS, start: None }
@@ -310,7 +310,7 @@ mod tests {
     fn a_live_capture_of_packet_damming() {
         let micro = Micro { num_ops: 2, interval: Duration::from_millis(1), ..Micro::default() };
         let [client, server] = ["weir-damming-client.pcapng", "weir-damming-server.pcapng"].map(fixture);
-        let context = CaptureContext { start: Some(1795326049247559514), ..context(&micro) };
+        let context = CaptureContext { start: Some(1795623196495740000), ..context(&micro) };
         let both = read(&[&client, &server], &context).unwrap();
         let expected = [
             ("RDMA Read Request", 0, true, false),

@@ -19,7 +19,7 @@ use crate::responder::{Responder, ResponderState};
 use crate::send_queue::SendQueue;
 use crate::{
     Host, Instant, PostError, Profile, QpAttr, QpCaps, QpInit, QpState, RecvWr, Retransmissions, SendWr, Side, Target,
-    Tuning,
+    Tuning, Unanswered,
 };
 use std::collections::TryReserveError;
 use std::sync::Arc;
@@ -249,6 +249,11 @@ impl Qp {
     /// How often the QP retransmitted requests, by cause.
     pub fn retransmissions(&self) -> Retransmissions {
         self.requester.retransmissions()
+    }
+
+    /// The oldest request that has no response yet.
+    pub fn unanswered(&self) -> Option<Unanswered> {
+        self.requester.unanswered()
     }
 
     /// The reason why the QP entered the error state by itself; returned once.

@@ -62,6 +62,17 @@ pub struct Retransmissions {
     pub rnr_naks: u32,
 }
 
+/// The oldest request that has no response yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unanswered {
+    /// PSN of its oldest packet without a response.
+    pub psn: Psn,
+    /// Since when there has been no response that can be used, retransmissions included.
+    pub since: Instant,
+    /// The end of an RNR wait, if there is one.
+    pub until: Option<Instant>,
+}
+
 /// Why the oldest work request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -211,6 +222,12 @@ impl Requester {
     /// What is sent and not acknowledged.
     pub fn in_flight(&self) -> InFlight {
         self.next.since(&self.una)
+    }
+
+    /// The oldest request that has no response yet.
+    pub fn unanswered(&self) -> Option<Unanswered> {
+        let until = self.rnr_deadline;
+        self.unanswered_since.map(|since| Unanswered { psn: self.una_psn(), since, until })
     }
 
     /// PSN of the next new packet.

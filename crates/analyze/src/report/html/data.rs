@@ -21,9 +21,18 @@ struct Data<'a> {
     capture: &'a Capture,
     /// Time of the first frame, ms since 1970.
     start_ms: u64,
-    advice: Vec<&'a Advice>,
+    advice: Vec<Setting<'a>>,
     findings: Vec<Finding<'a>>,
     directions: Directions<'a>,
+}
+
+/// Advice, with the setting as a user writes it.
+#[derive(Serialize)]
+struct Setting<'a> {
+    purpose: &'a str,
+    layer: &'a str,
+    written: String,
+    remark: &'a str,
 }
 
 #[derive(Serialize)]
@@ -86,11 +95,12 @@ struct Directions<'a> {
 impl<'a> Data<'a> {
     fn new(document: &'a Document) -> Data<'a> {
         let start = document.capture.start;
-        let mut advice: Vec<&Advice> = Vec::new();
+        let mut advice: Vec<Setting<'_>> = Vec::new();
         let mut places: HashMap<(&str, &str, &str), usize> = HashMap::new();
         let mut place = |entry: &'a Advice| {
-            *places.entry((entry.setting, &entry.value, entry.why)).or_insert_with(|| {
-                advice.push(entry);
+            *places.entry((entry.purpose, entry.setting, &entry.value)).or_insert_with(|| {
+                let Advice { purpose, layer, remark, .. } = entry;
+                advice.push(Setting { purpose, layer: layer.name(), written: entry.written(), remark });
                 advice.len() - 1
             })
         };

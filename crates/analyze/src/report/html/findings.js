@@ -253,8 +253,8 @@ function advice(finding) {
         'tr',
         null,
         at === 0 ? element('th', { scope: 'rowgroup', rowspan: entries.length }, layer) : null,
-        element('td', null, element('code', null, entry.setting)),
-        element('td', null, element('code', null, entry.value), element('small', null, entry.why)),
+        element('td', null, element('code', null, entry.written)),
+        element('td', null, entry.purpose, entry.remark ? element('small', null, entry.remark) : null),
       ),
     ),
   );

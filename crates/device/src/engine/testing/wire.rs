@@ -3,6 +3,7 @@
 use super::take;
 use crate::shared::cq::CqShared;
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
@@ -21,6 +22,8 @@ pub struct Wire {
     pub receives: u32,
     /// The most segments of a group.
     pub segments: usize,
+    /// What the engine has told a capture.
+    pub marks: Vec<String>,
     /// Where `send` looks for completions that were published before it.
     pub watched: Option<Arc<CqShared>>,
 }
@@ -94,6 +97,10 @@ impl Carrier for InMemory {
 
     fn listen(&mut self, _: u16) -> io::Result<()> {
         Err(io::ErrorKind::AddrInUse.into())
+    }
+
+    fn mark(&mut self, what: &dyn fmt::Display) {
+        self.0.lock().unwrap().marks.push(what.to_string());
     }
 
     fn fds(&self) -> Vec<RawFd> {

@@ -1,0 +1,12 @@
+//! For tests and fuzzers, of this crate and of others: packets of every opcode, frames of every encapsulation, files
+//! of both formats, and the bodies of fuzz targets.
+
+mod carried;
+mod files;
+mod fuzz;
+mod packets;
+
+pub use carried::Carried;
+pub use files::{Order, Stored, pcap, pcapng};
+pub use fuzz::{find as fuzz_find, read as fuzz_read};
+pub use packets::{opcodes, transport};
