@@ -104,20 +104,20 @@ fn write_page(path: &Path, document: &Document) -> Result<()> {
     Ok(())
 }
 
-/// Indices of the files, each opened, in the order of their first frames: parts of a capture may be named in any order.
-fn in_order(files: &[PathBuf]) -> Result<Vec<usize>> {
-    let mut order: Vec<(u64, usize)> = Vec::new();
-    for (number, path) in files.iter().enumerate() {
+/// The files, each opened, in the order of their first frames: parts of a capture may be named in any order.
+fn in_order(files: &[PathBuf]) -> Result<Vec<&Path>> {
+    let mut order: Vec<(u64, &Path)> = Vec::new();
+    for path in files {
         let first = if files.len() == 1 || path.as_os_str() == "-" {
             0
         } else {
             let mut reader = opened(path)?;
             reader.next_frame().ok().flatten().map_or(0, |frame| frame.timestamp)
         };
-        order.push((first, number));
+        order.push((first, path));
     }
-    order.sort();
-    Ok(order.into_iter().map(|(_, number)| number).collect())
+    order.sort_by_key(|(first, _)| *first);
+    Ok(order.into_iter().map(|(_, path)| path).collect())
 }
 
 fn opened(path: &Path) -> Result<Reader> {
