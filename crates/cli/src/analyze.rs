@@ -121,7 +121,10 @@ fn in_order(files: &[PathBuf]) -> Result<Vec<&Path>> {
 }
 
 fn opened(path: &Path) -> Result<Reader> {
-    weir_capture::open(path).with_context(|| path.display().to_string())
+    weir_capture::open(path).map_err(|error| match error {
+        CaptureError::Open { .. } => error.into(), // it has the path
+        error => anyhow::Error::new(error).context(path.display().to_string()),
+    })
 }
 
 /// Frames between two looks at the progress.
