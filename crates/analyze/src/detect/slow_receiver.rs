@@ -37,7 +37,7 @@ impl SlowReceiver {
         for (flow, seen) in self.flows.iter().filter(|(flow, _)| !faults.has(end, **flow)) {
             let text = format!(
                 "{} found no posted receive; the requester waited {}.",
-                times(seen.count, "message"),
+                times(seen.count, "attempt"),
                 time(seen.cost.time),
             );
             let advice = [advice::more_receives(), advice::short_rnr()].concat();
