@@ -6,7 +6,12 @@
 //! so.
 #![forbid(unsafe_code)]
 
+mod advice;
+pub mod detect;
 pub mod expect;
+pub mod finding;
 pub mod layout;
 pub mod queue;
+pub mod report;
 pub mod trace;
+mod verbs;
