@@ -9,6 +9,7 @@ mod bed;
 mod benches;
 mod capture;
 mod command;
+mod doctor;
 mod ending;
 mod examples;
 mod fabric;
@@ -71,6 +72,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         attack::trials(),
         firewall::trials(),
         fork::trials(),
+        doctor::trials(whole),
         ending::trials(),
         examples::trials(),
         fabric::trials(),

@@ -10,6 +10,7 @@ mod busy_machine;
 mod cm;
 mod cmtime;
 mod cores;
+mod doctor;
 mod ecosystem;
 mod fabric;
 mod idle;
@@ -49,7 +50,7 @@ use weir_stage::Stage;
 #[derive(Args, Debug)]
 pub struct BenchArgs {
     /// Benches to run, by name or by the first part of a name (`write-1m`); without names, all usual ones. `busy`, `cm`,
-    /// `ecosystem` and `same-host` take names of their rows (`ecosystem mpi`)
+    /// `doctor`, `ecosystem` and `same-host` take names of their rows (`ecosystem mpi`)
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Print JSON instead of a table
@@ -97,7 +98,7 @@ struct Alone {
     run: fn(&Request<'_>) -> Result<ExitCode>,
 }
 
-const ALONE: [Alone; 9] = [
+const ALONE: [Alone; 10] = [
     Alone {
         name: "busy",
         what: "latency beside one busy loop per core, against UCX over TCP (only when named, alone)",
@@ -109,6 +110,12 @@ const ALONE: [Alone; 9] = [
         what: "connections of librdmacm that are set up and torn down, by cmtime (only when named, alone)",
         rows: cm::rows,
         run: cm::run,
+    },
+    Alone {
+        name: "doctor",
+        what: "what `weir doctor` costs, against the same program without it (only when named, alone)",
+        rows: doctor::rows,
+        run: doctor::run,
     },
     Alone {
         name: "ecosystem",

@@ -2,6 +2,7 @@
 
 use super::under_weir;
 use anyhow::{Context, Result, ensure};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use weir_stage::pair::{self, Outcome};
@@ -79,9 +80,16 @@ pub struct Bandwidth {
 
 /// Starts a server on side A and makes the client's command for side B; both get `arguments`.
 pub fn prepare(stage: &Stage, program: &str, icrc: Icrc, arguments: &[String]) -> Result<Prepared> {
+    prepare_by(under_weir::command_with, stage, program, icrc, arguments)
+}
+
+/// Makes a command of a stage, a side, options of `weir run`, and a program.
+type Maker = fn(&Stage, Side, &[&str], &Path) -> Result<Command>;
+
+fn prepare_by(make: Maker, stage: &Stage, program: &str, icrc: Icrc, arguments: &[String]) -> Result<Prepared> {
     let under_weir = |side: Side| -> Result<Command> {
         let icrc = if icrc == Icrc::Always { "always" } else { "auto" };
-        let mut command = under_weir::command_with(stage, side, &["--icrc", icrc], &locate(program)?)?;
+        let mut command = make(stage, side, &["--icrc", icrc], &locate(program)?)?;
         // -F: no warning about changing CPU frequencies.
         command.args(["-F", "-d", &stage.device()]).args(arguments);
         Ok(command)
@@ -133,6 +141,14 @@ pub fn latency(stage: &Stage, verb: Verb, size: usize, iterations: u64) -> Resul
     let arguments = words(&format!("-s {size} -n {iterations}"));
     let pair = run(stage, verb.latency_program(), Icrc::Auto, &arguments, Duration::from_secs(60))?;
     parse_latency(&pair.client.stdout)
+}
+
+/// As [`latency`], both sides under `weir doctor`.
+pub fn watched_latency(stage: &Stage, verb: Verb, size: usize, iterations: u64) -> Result<Latency> {
+    let (program, arguments) = (verb.latency_program(), words(&format!("-s {size} -n {iterations}")));
+    let mut prepared = prepare_by(under_weir::watched, stage, program, Icrc::Auto, &arguments)?;
+    let client = start_client(stage, program, &mut prepared)?;
+    parse_latency(&pair::finish(prepared.server, client, Duration::from_secs(60))?.success()?.client.stdout)
 }
 
 /// An argument for each word.

@@ -59,6 +59,11 @@ pub fn to_ns(ticks: u64) -> u64 {
     (u128::from(ticks) * u128::from(SCALE.load(Relaxed)) >> 32) as u64
 }
 
+/// Nanoseconds as ticks.
+pub fn to_ticks(ns: u64) -> u64 {
+    ((u128::from(ns) << 32) / u128::from(SCALE.load(Relaxed).max(1))) as u64
+}
+
 /// Whether all processors count alike and steadily: the kernel tells by using the counter as its own clock.
 fn is_steady() -> bool {
     let counter = if cfg!(target_arch = "x86_64") { "tsc" } else { "arch_sys_counter" };
@@ -101,5 +106,6 @@ mod tests {
         let last = moment();
         let (by_ticks, ns) = (to_ns(last.ticks - first.ticks), last.ns - first.ns);
         assert!(by_ticks.abs_diff(ns) < ns / 20, "{by_ticks} {ns}");
+        assert!(to_ns(to_ticks(ns)).abs_diff(ns) < 10);
     }
 }

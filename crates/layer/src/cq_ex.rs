@@ -2,6 +2,7 @@
 
 use crate::clock::ticks;
 use crate::contexts::{CONTEXTS, CONTROL};
+use crate::file;
 use crate::objects::{CQS, Cq, NUMBERS};
 use crate::post::{found, report};
 use crate::quiet::{Uncancelled, observe};
@@ -69,6 +70,7 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 unsafe fn polled(own: &Cq, cq: *mut ibv_cq_ex, status: c_int, before: u64) {
     if status == libc::ENOENT {
         own.dry.store(before, Relaxed);
+        file::note_time_at(before);
     }
     if status != 0 {
         return;

@@ -4,6 +4,7 @@
 
 use crate::clock::{self, Moment};
 use crate::lock::Lock;
+use crate::quiet::observe;
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
@@ -21,6 +22,10 @@ static ENTRIES: Lock = Lock::new();
 static NEVER_USED: AtomicU64 = AtomicU64::new(0);
 /// Where the search for an entry of a destroyed QP begins.
 static NEXT_OLD: AtomicU64 = AtomicU64::new(0);
+/// The time is noted at this interval at least while the program polls, ns.
+const NOTE_EVERY: u64 = 10_000_000;
+/// When to note it next.
+static NOTE_NEXT: AtomicU64 = AtomicU64::new(0);
 /// When the file was made, by the clock's ticks.
 static MADE: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
@@ -103,10 +108,19 @@ pub fn note_time() {
     let Some(header) = header() else { return };
     clock::calibrate(Moment { ticks: MADE[0].load(Relaxed), ns: MADE[1].load(Relaxed) });
     let now = clock::moment();
+    NOTE_NEXT.store(now.ticks + clock::to_ticks(NOTE_EVERY), Relaxed);
     // SAFETY: aligned members of the mapping. A reader of the file reads it after this process.
     unsafe {
         (&raw mut (*header).last_ticks).write_volatile(now.ticks);
         (&raw mut (*header).last_ns).write_volatile(now.ns);
+    }
+}
+
+/// Notes the time if that was not done lately: the file tells until when the process was seen alive.
+#[inline]
+pub fn note_time_at(ticks: u64) {
+    if ticks > NOTE_NEXT.load(Relaxed) {
+        note_time();
     }
 }
 
@@ -181,6 +195,15 @@ pub fn take_qp() -> Option<*mut Qp> {
 pub fn index_of(qp: *const Qp) -> u32 {
     let first = BASE.load(Acquire).wrapping_add(QPS_AT);
     ((qp as usize).wrapping_sub(first as usize) / size_of::<Qp>()) as u32
+}
+
+/// When the process ends by itself.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_END: extern "C" fn() = at_end;
+
+extern "C" fn at_end() {
+    observe(note_time);
 }
 
 /// Counts a region with ODP for the library that registered it.

@@ -2,6 +2,7 @@
 
 use crate::clock::ticks;
 use crate::contexts::CONTEXTS;
+use crate::file;
 use crate::objects::{CQS, Cq, NUMBERS, QPS};
 use crate::qp::{Found, Qp};
 use crate::quiet::{Uncancelled, observe};
@@ -98,6 +99,7 @@ pub unsafe extern "C-unwind" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut i
     // It was empty at some time after `before`.
     if count >= 0 && count < most {
         own.dry.store(before, Relaxed);
+        file::note_time_at(before);
     }
     count
 }

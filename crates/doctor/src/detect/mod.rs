@@ -55,7 +55,11 @@ fn together(groups: BTreeMap<(Kind, usize), Vec<Cause>>) -> Vec<(Kind, Vec<Cause
         kinds.entry(kind).or_default().push(causes);
     }
     let merged = |(kind, qps): (Kind, Vec<Vec<_>>)| -> Vec<(Kind, Vec<_>)> {
-        if qps.len() > MANY { vec![(kind, qps.concat())] } else { qps.into_iter().map(|causes| (kind, causes)).collect() }
+        if qps.len() > MANY {
+            vec![(kind, qps.concat())]
+        } else {
+            qps.into_iter().map(|causes| (kind, causes)).collect()
+        }
     };
     kinds.into_iter().flat_map(merged).collect()
 }
