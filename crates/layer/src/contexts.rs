@@ -21,6 +21,8 @@ pub struct Context {
     index: u32,
     pub device: [u8; 32],
     pub real: Real,
+    /// Posting to it is no cancellation point.
+    pub posts_uncancelled: bool,
 }
 
 /// The library's functions of a context.
@@ -41,7 +43,9 @@ impl Context {
         // SAFETY: an open context has a device, whose name is NUL-terminated.
         let name = unsafe { CStr::from_ptr((&raw const (*(*context).device).name).cast()) };
         file::fill(&mut device, name.to_bytes());
-        let own = Context { index: LAST.fetch_add(1, Relaxed) + 1, device, real };
+        // Weir defers a cancel by itself, and mlx5 posts without a system call; Soft-RoCE writes to a file.
+        let posts_uncancelled = [&b"weir_"[..], b"mlx5_"].iter().any(|prefix| device.starts_with(prefix));
+        let own = Context { index: LAST.fetch_add(1, Relaxed) + 1, device, real, posts_uncancelled };
         CONTEXTS.insert(context as u64, Box::leak(Box::new(own)));
     }
 

@@ -23,7 +23,8 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *
         // SAFETY: the caller's own call.
         return unsafe { real(qp, wr, bad) };
     };
-    let _uncancelled = Uncancelled::new();
+    // A cancelled thread must not leave the lock taken.
+    let _uncancelled = (!own.context().posts_uncancelled).then(Uncancelled::new);
     own.posting.lock();
     // SAFETY: the caller's list of work requests.
     let staged = observe(|| unsafe { stage(own, wr) }).unwrap_or(0);

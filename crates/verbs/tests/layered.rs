@@ -110,9 +110,9 @@ fn a_request_that_is_open_when_the_process_is_killed_is_seen() {
 fn programs_behave_as_without_the_layer() {
     for (name, arguments, options) in [
         ("extended", &["weir_lo"][..], &["-libverbs", "-pthread"][..]),
-        ("objects", &["weir_lo"], &["-libverbs", "-pthread"]),
+        ("objects", &["weir_lo", "1"], &["-libverbs", "-pthread"]),
         ("answers", &["weir_lo"], &["-libverbs", "-pthread"]),
-        ("tags", &["weir_lo"], &["-libverbs", "-pthread"]),
+        ("tags", &["weir_lo", "1"], &["-libverbs", "-pthread"]),
         ("cancel", &["weir_lo", "1", "200"], &["-libverbs", "-pthread", "-rdynamic", "-ldl"]),
     ] {
         let program = system::compile(&format!("{name}.c"), &format!("layered_{name}"), options);
