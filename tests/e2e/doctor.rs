@@ -189,7 +189,7 @@ impl Score {
 }
 
 /// Runs all and compares. By the packets, a request is dammed that the peer got, did not answer, and got again after a
-/// timeout; a flood is when the client repeats each READ eight times or more.
+/// timeout; a flood is when the client repeats each READ three times or more.
 fn compare(runs: &[Run]) -> Result<()> {
     let (mut damming, mut flood, mut wrong) = (Score::default(), Score::default(), String::new());
     let mut live = Live::new(WEIR, library())?;
@@ -203,7 +203,7 @@ fn compare(runs: &[Run]) -> Result<()> {
         let found = kinds(&json);
         let repeated = outcome.packets.repeated as f64 / f64::from(run.micro.num_ops);
         // Lost packets are in the captures too: then a timeout is not the adapter's.
-        let (dammed, flooded) = (outcome.timeouts > 0 && run.faults.is_none(), repeated >= 8.0);
+        let (dammed, flooded) = (outcome.timeouts > 0 && run.faults.is_none(), repeated >= 3.0);
         let line = format!(
             "{} {:?} faults {:?}: {} timeouts, {repeated:.1} repeated, {:?}; found {found:?}",
             run.profile, run.micro, run.faults, outcome.timeouts, outcome.time

@@ -133,7 +133,9 @@ pub struct Request {
     pub bits: u16,
     /// Requests of the QP before it that were open when it was posted.
     pub ahead: u32,
-    pub unused: u32,
+    /// From the beginning of its service until the QP's next request was posted that the peer got while this one was
+    /// open, us; 0 if there was none. Requests that were posted within [`Request::TOGETHER`] do not count.
+    pub next_us: u32,
 }
 
 impl Request {
@@ -143,6 +145,9 @@ impl Request {
     pub const ARMED: u16 = 2;
     /// It had no completion of its own: the time is that of a later request's.
     pub const SILENT: u16 = 4;
+
+    /// A peer that repeats a READ gets requests that are posted so soon after it together with the READ, ns.
+    pub const TOGETHER: u64 = 200_000;
 }
 
 /// A library that registered ODP memory.

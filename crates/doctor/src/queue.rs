@@ -96,6 +96,12 @@ impl SendQueue {
         (head < self.tail.load(Acquire)).then(|| self.entry(head).read())
     }
 
+    /// Of the first `most` open requests, the first that was posted at this time or later.
+    pub fn posted_since(&self, at: u64, most: u64) -> Option<Posted> {
+        let (head, tail) = (self.head.load(Acquire), self.tail.load(Acquire));
+        (head..tail.min(head + most)).map(|open| self.entry(open).read()).find(|posted| posted.at >= at)
+    }
+
     /// Ends the request that a completion belongs to, and those before it. `each` gets them, the completed one last, with
     /// true. False: no open request matches.
     #[inline]
@@ -172,6 +178,8 @@ mod tests {
         let queue = SendQueue::new(8);
         (1..=4).for_each(|id| post(&queue, id, id % 2 == 0));
         assert_eq!(queue.oldest().unwrap().at, 10);
+        assert_eq!(queue.posted_since(20, 4).map(|posted| posted.wr_id), Some(2));
+        assert!(queue.posted_since(50, 4).is_none() && queue.posted_since(30, 2).is_none());
         assert_eq!(ended(&queue, 2, false), [(1, false), (2, true)]);
         assert_eq!((queue.open(), queue.oldest().unwrap().wr_id), (2, 3));
         assert_eq!(ended(&queue, 4, false), [(3, false), (4, true)]);

@@ -71,6 +71,8 @@ pub struct Request {
     pub odp: bool,
     pub armed: bool,
     pub ahead: u32,
+    /// When the QP's next request was posted that the peer got while this one was open; 0 without one.
+    pub next: u64,
     /// It had not completed when the process ended.
     pub open: bool,
 }
@@ -162,6 +164,7 @@ pub fn read(bytes: &[u8]) -> Result<Trace> {
             odp: entry.bits & layout::Request::ODP != 0,
             armed: entry.bits & layout::Request::ARMED != 0,
             ahead: entry.ahead,
+            next: if entry.next_us == 0 { 0 } else { at(entry.begun) + 1000 * u64::from(entry.next_us) },
             open: false,
         });
     }

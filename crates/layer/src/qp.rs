@@ -255,8 +255,15 @@ impl Qp {
     fn keep(&self, entry: *mut layout::Qp, posted: Posted, request: Request) {
         // SAFETY: the entry of this QP.
         unsafe { (*entry).bits |= layout::Qp::KEPT };
+        // The adapter sends only so many READs at once; other requests leave all.
+        // SAFETY: the entry of this QP.
+        let most = u64::from(unsafe { (*entry).max_rd_atomic }).saturating_sub(1);
+        let since = request.begun + clock::to_ticks(Request::TOGETHER);
+        let next = self.queue.posted_since(since, most).filter(|next| next.at < request.done);
+        let next_us = next.map_or(0, |next| clock::to_ns(next.at - request.begun) / 1000);
         file::keep(Request {
             qp: file::index_of(entry),
+            next_us: next_us.min(u32::MAX.into()) as u32,
             posted: posted.at,
             bytes: posted.bytes,
             opcode: posted.opcode,

@@ -8,13 +8,13 @@
 
 use super::stall::Stall;
 use super::timing::{PENDING, SHORTEST_TIMEOUT, is_floor, longest_pending, shortest_timeout};
+use crate::layout::Request;
 use crate::trace::Trace;
 use crate::verbs;
 use std::collections::{HashMap, HashSet};
 
-/// A second request may be posted so long after the READ's completion, ns: the peer may still repeat.
-const AFTERWARDS: u64 = 200_000;
-
+/// After a later request it takes this time at most until the lost one is repeated, ns.
+const REVEALED: u64 = 5_000_000;
 /// So many stalls of other QPs are page faults.
 const MANY: usize = 2;
 
@@ -29,7 +29,7 @@ pub fn find(trace: &Trace, stalls: &[Stall], flooded: &HashSet<usize>) -> Vec<us
         let long = stall.late >= shortest_timeout(qp.timeout).max(SHORTEST_TIMEOUT);
         let sure = is_floor(stall.late);
         let lost = stall.succeeded() && long && (sure || !flooded.contains(&index) && is_alone(stalls, index));
-        if lost && earlier.iter().any(|read| overlaps(read, stall)) {
+        if lost && !was_revealed(stall) && earlier.iter().any(|read| overlaps(read, stall)) {
             found.push(index);
         }
         let read = verbs::has_response(stall.request.opcode) && stall.succeeded();
@@ -52,9 +52,16 @@ fn is_alone(stalls: &[Stall], index: usize) -> bool {
     others.filter(|other| other.request.qp != this.qp).take(MANY).count() < MANY
 }
 
+/// Whether the peer got a later request long before the end of the stall. From that it learns that a request is missing,
+/// and asks for it, without a timeout (T fig 5.6); so the packets of this stall were lost again and again.
+fn was_revealed(stall: &Stall) -> bool {
+    let request = &stall.request;
+    request.next != 0 && request.next + REVEALED < request.done
+}
+
 /// Whether a request was posted while the READ was pending.
 fn overlaps(read: &Stall, stall: &Stall) -> bool {
     let (read, request) = (read.request, stall.request);
     // Posts that the program makes together have one time.
-    request.posted >= read.posted && request.posted <= read.done + AFTERWARDS && request.begun >= read.done
+    request.posted >= read.posted && request.posted <= read.done + Request::TOGETHER && request.begun >= read.done
 }

@@ -67,6 +67,17 @@ fn a_lost_packet_is_not_damming() {
 }
 
 #[test]
+fn a_later_request_reveals_the_lost_one_so_that_a_timeout_means_more_losses() {
+    let mut trace = process(1);
+    add(&mut trace, 0, READ, 0, 800 * US);
+    add(&mut trace, 0, READ, 400 * US, 480 * MS).next = 1_200 * US;
+    assert_eq!(found(&mut trace), [(Kind::Timeout, 1)]);
+    // Unless it came when the timeout was almost over.
+    trace.requests[1].next = 477 * MS;
+    assert_eq!(found(&mut trace), [(Kind::Damming, 1)]);
+}
+
+#[test]
 fn only_reads_are_repeated_so_that_requests_behind_them_are_dammed() {
     let mut trace = process(1);
     add(&mut trace, 0, WRITE, 0, 5 * MS);
