@@ -14,7 +14,8 @@ use std::collections::{HashMap, HashSet};
 /// A request stays open so long after its page has come, ns, for other reasons too: an interval of the requester, a late
 /// thread.
 const STALE: u64 = 4_000_000;
-/// The same if the peer waits for pages too: page faults there, with RNR delays, are no flood.
+/// The same at most if the first request took long itself: if the peer waits for pages too, each QP has an RNR wait of
+/// its own.
 const STALE_LONG: u64 = 12_000_000;
 /// Fewer requests are no flood: of [`STALE`] and of [`STALE_LONG`].
 const MANY: usize = 32;
@@ -28,6 +29,9 @@ pub fn find(trace: &Trace, stalls: &[Stall]) -> Vec<Vec<usize>> {
     for request in trace.requests.iter().filter(|request| request.odp) {
         pages.entry(page(trace, request)).or_default().push(request.done);
     }
+    // The first page fault tells whether the peer waits for pages too.
+    let first = trace.requests.iter().find(|request| request.odp).map_or(0, |first| first.done - first.begun);
+    let enough = (2 * first + 2_500_000).clamp(STALE, STALE_LONG);
     let stale = |stall: &Stall| {
         let request = &stall.request;
         let timeout = shortest_timeout(trace.qps[request.qp].timeout);
@@ -35,7 +39,8 @@ pub fn find(trace: &Trace, stalls: &[Stall]) -> Vec<Vec<usize>> {
         let may_be_timeout = is_floor(stall.late) && stall.late >= timeout;
         let done = &pages[&page(trace, request)];
         let first = done[done.partition_point(|&done| done < request.begun)];
-        if stall.succeeded() && !may_be_timeout { stall.late.min(request.done - first) } else { 0 }
+        let stale = stall.late.min(request.done - first);
+        if stall.succeeded() && !may_be_timeout && stale >= enough { stale } else { 0 }
     };
     let mut floods: Vec<Vec<usize>> = vec![];
     let mut until = 0;
