@@ -84,8 +84,7 @@ fn preload(layer: &Path) -> Result<OsString> {
 /// A folder in memory, if there is room for files of some processes there.
 fn folder() -> Result<TempDir> {
     const MEMORY: &str = "/dev/shm";
-    let free =
-        nix::sys::statvfs::statvfs(MEMORY).map_or(0, |fs| fs.blocks_available() as u64 * fs.fragment_size() as u64);
+    let free = nix::sys::statvfs::statvfs(MEMORY).map_or(0, |fs| fs.blocks_available() * fs.fragment_size());
     let new = |place: &Path| tempfile::Builder::new().prefix("weir-doctor-").tempdir_in(place);
     if free > 64 * layout::LENGTH as u64
         && let Ok(folder) = new(Path::new(MEMORY))

@@ -35,7 +35,7 @@ pub const TIMES: usize = 32;
 pub struct Header {
     pub magic: [u8; 8],
     pub pid: u32,
-    /// The process whose program this process ran when it was forked, or its parent.
+    /// The parent process.
     pub parent: u32,
     /// A moment on both clocks, and nanoseconds since 1970.
     pub start_ticks: u64,
@@ -183,7 +183,7 @@ pub fn time_class(ns: u64) -> usize {
 const _: () = {
     assert!(size_of::<Header>() <= SOURCES_AT);
     assert!(size_of::<Request>() == 64 && size_of::<Source>() == 256);
-    assert!(QPS_AT % 64 == 0 && REQUESTS_AT % 64 == 0);
+    assert!(QPS_AT.is_multiple_of(64) && REQUESTS_AT.is_multiple_of(64));
 };
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ pub fn unix_ns() -> u64 {
 /// A duration in nanoseconds.
 #[inline]
 pub fn to_ns(ticks: u64) -> u64 {
-    (u128::from(ticks) * u128::from(SCALE.load(Relaxed)) >> 32) as u64
+    ((u128::from(ticks) * u128::from(SCALE.load(Relaxed))) >> 32) as u64
 }
 
 /// Nanoseconds as ticks.

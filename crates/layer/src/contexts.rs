@@ -40,7 +40,7 @@ impl Context {
     pub fn enter(context: *mut ibv_context, real: Real) {
         static LAST: AtomicU32 = AtomicU32::new(0);
         let mut device = [0; 32];
-        // SAFETY: an open context has a device, whose name is NUL-terminated.
+        // SAFETY: an open context has a device with a NUL-terminated name.
         let name = unsafe { CStr::from_ptr((&raw const (*(*context).device).name).cast()) };
         file::fill(&mut device, name.to_bytes());
         // Weir defers a cancel by itself, and mlx5 posts without a system call; Soft-RoCE writes to a file.

@@ -241,8 +241,8 @@ pub unsafe fn adopt(context: *mut ibv_context) {
             };
         });
         CONTROL.with(|| {
-            // SAFETY: guaranteed by the caller.
             if file::make() && CONTEXTS.get(context as u64).is_none() {
+                // SAFETY: guaranteed by the caller.
                 unsafe { patch(context) };
             }
         });

@@ -63,7 +63,7 @@ impl<F: Copy> Next<F> {
             found = find(self.name);
             self.found.store(found, Release);
         }
-        // SAFETY: the function of that name, whose type the static declares.
+        // SAFETY: the function of that name; the static declares its type.
         (!found.is_null()).then(|| unsafe { std::mem::transmute_copy(&found) })
     }
 
@@ -212,9 +212,10 @@ mod tests {
 
     #[test]
     fn the_symbol_tables_lead_to_the_c_librarys_functions() {
-        // The test program is linked with the C library, whose functions the loader finds too.
+        // The test program is linked with the C library; the loader finds its functions too.
         for name in [c"dlvsym", c"getpid", c"pthread_create"] {
             let found = next_definition(name).unwrap();
+            // SAFETY: a structure of pointers.
             let mut info = unsafe { std::mem::zeroed::<libc::Dl_info>() };
             // SAFETY: fills a local variable.
             assert_ne!(unsafe { libc::dladdr(found, &mut info) }, 0);
