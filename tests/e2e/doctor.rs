@@ -192,9 +192,9 @@ impl Score {
     }
 }
 
-/// Runs all and compares. A flood takes the time that the machine takes for its many packets, so the runs of a flood need a
-/// machine without other work. By the packets, a request is dammed that the peer got, did not answer, and got again after a
-/// timeout; a flood is when the client repeats each READ three times or more.
+/// Runs all and compares. A flood takes the time that the machine takes for its many packets, so the runs of a flood
+/// need a machine without other work. By the packets, a request is dammed that the peer got, did not answer, and got
+/// again after a timeout; a flood is when the client repeats each READ three times or more.
 fn compare(runs: &[Run]) -> Result<()> {
     let (mut damming, mut flood, mut wrong) = (Score::default(), Score::default(), String::new());
     let mut live = Live::new(WEIR, library())?;

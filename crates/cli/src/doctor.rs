@@ -1,7 +1,8 @@
 //! `weir doctor`: runs a program with the layer between it and its libibverbs, and reports what the layer observed.
 //!
-//! Each process of the program that opens a device leaves a file in a folder (`weir_doctor::layout`). This process waits
-//! for the program, reads the files and reports. Processes that outlive the program are reported as they are then.
+//! Each process of the program that opens a device leaves a file in a folder (`weir_doctor::layout`). This process
+//! waits for the program, reads the files and reports. Processes that outlive the program are reported as they are
+//! then.
 
 use crate::{library, signals};
 use anyhow::{Context, Result, ensure};
@@ -102,8 +103,8 @@ fn writable(args: &DoctorArgs) -> Result<Option<std::fs::File>> {
     args.output.as_ref().map(open).transpose()
 }
 
-/// Runs the program to its end. Signals that a terminal sends reach the program without this process; those that another
-/// process sends to this one are passed on.
+/// Runs the program to its end. Signals that a terminal sends reach the program without this process; those that
+/// another process sends to this one are passed on.
 fn run_program(words: &[OsString], preload: &OsStr, folder: &Path) -> io::Result<ExitStatus> {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).env("LD_PRELOAD", preload).env(layout::VARIABLE, folder);

@@ -45,8 +45,8 @@ pub struct Finding {
     pub qps: usize,
     pub from: u64,
     pub to: u64,
-    /// How much longer the requests of a QP took than usual, together. Requests of several QPs wait at the same time, so
-    /// for these it is the time during which any of them waited.
+    /// How much longer the requests of a QP took than usual, together. Requests of several QPs wait at the same time,
+    /// so for these it is the time during which any of them waited.
     pub cost_ns: u64,
     pub requests: usize,
     /// From 0 to 1: how well what was seen agrees with this explanation, and with no other.

@@ -64,8 +64,8 @@ impl SendQueue {
         self.tail.load(Acquire).saturating_sub(self.head.load(Acquire))
     }
 
-    /// Writes the request that will be the `nth` of the next [`SendQueue::publish`], from 0. False: there is no room, so
-    /// this request will not be seen.
+    /// Writes the request that will be the `nth` of the next [`SendQueue::publish`], from 0. False: there is no room,
+    /// so this request will not be seen.
     #[inline]
     pub fn stage(&self, nth: u64, mut posted: Posted) -> bool {
         let (head, at) = (self.head.load(Acquire), self.tail.load(Relaxed) + nth);
@@ -102,8 +102,8 @@ impl SendQueue {
         (head..tail.min(head + most)).map(|open| self.entry(open).read()).find(|posted| posted.at >= at)
     }
 
-    /// Ends the request that a completion belongs to, and those before it. `each` gets them, the completed one last, with
-    /// true. False: no open request matches.
+    /// Ends the request that a completion belongs to, and those before it. `each` gets them, the completed one last,
+    /// with true. False: no open request matches.
     #[inline]
     pub fn complete(&self, wr_id: u64, failed: bool, mut each: impl FnMut(Posted, bool)) -> bool {
         let (head, tail) = (self.head.load(Relaxed), self.tail.load(Acquire));

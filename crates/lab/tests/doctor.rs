@@ -1,4 +1,5 @@
-//! What `weir doctor` finds in the micro-benchmark's requests, against the packets: the simulator runs it, and tells both.
+//! What `weir doctor` finds in the micro-benchmark's requests, against the packets: the simulator runs it, and tells
+//! both.
 
 use std::time::Duration;
 use weir_doctor::detect::detect;
@@ -130,8 +131,8 @@ fn few_requests_are_dammed_or_not() {
     assert!(score.right > 300 && score.precision() >= 0.98 && score.recall() >= 0.98, "{score:?}");
 }
 
-/// A flood, by the packets: each READ was repeated three times or more. All READs share pages, as in the papers; of a flood in
-/// which each READ has a page of its own, the times of the READs tell nothing.
+/// A flood, by the packets: each READ was repeated three times or more. All READs share pages, as in the papers; of a
+/// flood in which each READ has a page of its own, the times of the READs tell nothing.
 #[test]
 fn many_requests_are_flooded_dammed_or_not() {
     let (mut damming, mut flood) = (Score::default(), Score::default());

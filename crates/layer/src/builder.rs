@@ -10,8 +10,8 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::*;
 use weir_abi::*;
 
-/// Replaces the functions of an extended QP. `offered` are those that the program asked for (IBV_QP_EX_WITH_*): a library
-/// of an older release has no member for the others.
+/// Replaces the functions of an extended QP. `offered` are those that the program asked for (IBV_QP_EX_WITH_*): a
+/// library of an older release has no member for the others.
 ///
 /// # Safety
 /// An extended QP of the program, which is known as `own`, and which no thread uses yet.

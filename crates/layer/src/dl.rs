@@ -1,10 +1,10 @@
 //! `dlsym` and `dlvsym`, for programs that open libibverbs themselves.
 //!
-//! Such a program gets a function from the library's own handle, so the preloaded definition is passed over. (An auditing
-//! library, rtld-audit(7), sees such lookups too, but it lives in a namespace with a C library and an errno of its own,
-//! and there may be only as many as the loader has room for.) A lookup of a name that this library defines, with a
-//! handle, returns this library's function, if the library that the handle leads to is the one that this library calls.
-//! Everything else jumps to the C library's function, which sees the program's return address: RTLD_NEXT and
+//! Such a program gets a function from the library's own handle, so the preloaded definition is passed over. (An
+//! auditing library, rtld-audit(7), sees such lookups too, but it lives in a namespace with a C library and an errno of
+//! its own, and there may be only as many as the loader has room for.) A lookup of a name that this library defines,
+//! with a handle, returns this library's function, if the library that the handle leads to is the one that this library
+//! calls. Everything else jumps to the C library's function, which sees the program's return address: RTLD_NEXT and
 //! RTLD_DEFAULT depend on the caller.
 
 use crate::exports;

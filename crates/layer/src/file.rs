@@ -159,8 +159,8 @@ pub fn keep(mut request: Request) {
     }
 }
 
-/// An entry for a QP, zeroed; `None` if all are in use or there is no file. Entries of destroyed QPs without a request in
-/// the file are used again when there is no other.
+/// An entry for a QP, zeroed; `None` if all are in use or there is no file. Entries of destroyed QPs without a request
+/// in the file are used again when there is no other.
 pub fn take_qp() -> Option<*mut Qp> {
     let base = BASE.load(Acquire);
     if base.is_null() {

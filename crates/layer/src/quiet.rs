@@ -1,4 +1,5 @@
-//! The boundary to the program: no panic unwinds into it or prints, and no `pthread_cancel` unwinds through Rust frames.
+//! The boundary to the program: no panic unwinds into it or prints, and no `pthread_cancel` unwinds through Rust
+//! frames.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -3,8 +3,8 @@
 //! Of two requests of a QP, the first is a READ that was late by a page fault or an RNR delay, not more. The second was
 //! posted before the first completed, or immediately after it (T fig 6.2). It was then served for as long as an ACK
 //! timeout, and completed successfully. A packet that the network lost has the same effect, but in one request of many:
-//! a READ that was lost itself takes a whole timeout, not the time of a page fault, and losses hit requests without such a
-//! READ ahead of them too. If requests of this process also time out alone, the confidence falls.
+//! a READ that was lost itself takes a whole timeout, not the time of a page fault, and losses hit requests without
+//! such a READ ahead of them too. If requests of this process also time out alone, the confidence falls.
 
 use super::stall::Stall;
 use super::timing::{PENDING, SHORTEST_TIMEOUT, is_floor, longest_pending, shortest_timeout};
@@ -52,8 +52,8 @@ fn is_alone(stalls: &[Stall], index: usize) -> bool {
     others.filter(|other| other.request.qp != this.qp).take(MANY).count() < MANY
 }
 
-/// Whether the peer got a later request long before the end of the stall. From that it learns that a request is missing,
-/// and asks for it, without a timeout (T fig 5.6); so the packets of this stall were lost again and again.
+/// Whether the peer got a later request long before the end of the stall. From that it learns that a request is
+/// missing, and asks for it, without a timeout (T fig 5.6); so the packets of this stall were lost again and again.
 fn was_revealed(stall: &Stall) -> bool {
     let request = &stall.request;
     request.next != 0 && request.next + REVEALED < request.done

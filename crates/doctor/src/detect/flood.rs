@@ -1,18 +1,18 @@
 //! Packet flood: requests stay open although the page of their data has come (T 5.2).
 //!
 //! Requests of several QPs need the same pages of local ODP memory. As soon as one of them completes, its page is
-//! present. Without the flaw the others follow within a millisecond or two: their QPs repeat them at intervals, or resume
-//! with the page. With the flaw the oldest requests stay open for many milliseconds more, up to seconds, without any
-//! timeout (T fig 5.9). Many page faults one after the other take long too, but then the requests of a page complete
-//! together.
+//! present. Without the flaw the others follow within a millisecond or two: their QPs repeat them at intervals, or
+//! resume with the page. With the flaw the oldest requests stay open for many milliseconds more, up to seconds, without
+//! any timeout (T fig 5.9). Many page faults one after the other take long too, but then the requests of a page
+//! complete together.
 
 use super::stall::Stall;
 use super::timing::{is_floor, shortest_timeout};
 use crate::trace::{Request, Trace};
 use std::collections::{HashMap, HashSet};
 
-/// A request stays open so long after its page has come, ns, for other reasons too: an interval of the requester, a late
-/// thread.
+/// A request stays open so long after its page has come, ns, for other reasons too: an interval of the requester, a
+/// late thread.
 const STALE: u64 = 4_000_000;
 /// The same at most if the first request took long itself: if the peer waits for pages too, each QP has an RNR wait of
 /// its own.

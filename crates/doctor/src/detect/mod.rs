@@ -1,7 +1,7 @@
 //! Finds stalls and their causes in what a process left.
 //!
-//! A packet tells more than a completion does; each cause here is what the times, attributes and ODP flags of a program's
-//! requests agree with. Each file says how it decides. A stall has one cause.
+//! A packet tells more than a completion does; each cause here is what the times, attributes and ODP flags of a
+//! program's requests agree with. Each file says how it decides. A stall has one cause.
 
 mod causes;
 mod damming;
