@@ -166,6 +166,11 @@ impl<'a> QpInHost<'a> {
         View { adapter: self.adapter, accessor: Accessor { now, qp: self.num, side } }
     }
 
+    /// Number of accesses to the host's memory so far that met a missing page.
+    pub fn missed(&self) -> u64 {
+        self.adapter.borrow().memory.missed
+    }
+
     /// Passes a packet to the QP, and keeps it if it has to wait for a page, or for READs. False: the adapter loses it; the
     /// caller removes it.
     #[inline]

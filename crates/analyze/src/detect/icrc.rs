@@ -17,7 +17,7 @@ pub struct BadIcrc {
 }
 
 impl BadIcrc {
-    pub fn packet(&mut self, flow: FlowId, at: &Seen, _from_requester: bool) {
+    pub fn packet(&mut self, flow: FlowId, at: &Seen) {
         if at.marks.bad_icrc {
             let seen = self.flows.entry(flow).or_default();
             seen.see(at.time, &[at.frame]);

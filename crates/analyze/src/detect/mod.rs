@@ -75,11 +75,15 @@ impl Detectors {
                     self.flood.completed(flow, request);
                 }
             }
-            Event::Packet { at, from_requester } => {
-                if at.marks.congested || at.marks.bad_icrc {
+            Event::Packet { at, .. } => {
+                if at.marks.is_remarkable() {
                     self.congestion.packet(flow, at);
-                    self.icrc.packet(flow, at, *from_requester);
+                    self.icrc.packet(flow, at);
                 }
+            }
+            Event::Elsewhere { at } => {
+                self.congestion.packet(flow, at);
+                self.icrc.packet(flow, at);
             }
             Event::Repeat(repeat) => {
                 self.damming.repeat(flow, repeat);
@@ -103,9 +107,13 @@ impl Detectors {
             Event::SequenceNak { nak, request } => self.loss.sequence_nak(flow, nak, *request),
             Event::Fatal { nak, code, request } => self.remote_error.nak(flow, nak, *code, *request),
             Event::ResponseGap { at, packets } => self.loss.response_gap(flow, at, *packets),
-            Event::Late { at } => self.reordering.late(flow, at),
+            Event::Late { at } => {
+                self.reordering.late(flow, at);
+                self.loss.late(flow, at);
+            }
             Event::Stray { at } => self.window.stray(flow, at),
-            Event::Gap { .. } | Event::AnsweredAgain { .. } => {}
+            Event::AnsweredAgain { at, request } => self.window.answered_again(flow, at, request),
+            Event::Gap { .. } => {}
         }
     }
 

@@ -50,7 +50,7 @@ impl Timeouts {
             let mut waits =
                 self.flows.get(&flow).map_or_else(Waits::default, |waits| Waits { seen: waits.seen.clone(), ..*waits });
             // Losses during replays that are too few for damming are the network's.
-            if let Some(lost) = damming.lost(flow).filter(|lost| lost.count > 0)
+            if let Some(lost) = damming.timeouts(flow).filter(|lost| lost.count > 0)
                 && !damming.explains(end, flow)
             {
                 waits.seen.absorb(lost);
