@@ -1,4 +1,5 @@
-//! A host's traffic as a pcapng file, in memory or not, as the live adapter writes it: whole Ethernet frames, RoCEv2, correct ICRCs.
+//! A host's traffic as a pcapng file, in memory or not, as the live adapter writes it: whole Ethernet frames, RoCEv2,
+//! correct ICRCs.
 //!
 //! Host n has the address 10.x.y.z, where xyz is n + 1; time begins in 1970. Packets that the adapter or its own link
 //! loses have a comment. Payload without contents is zeros.

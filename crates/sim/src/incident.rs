@@ -14,8 +14,8 @@ pub enum Incident {
     SequenceNak { qp: QpId },
     /// A requester goes back because a response is missing, and a later one has arrived.
     ResponseMissing { qp: QpId },
-    /// A requester dropped the response or the ACK with this PSN, because the page of its buffer was missing (`page`), or
-    /// because it waits for a page-fault event (packet flood). It repeats the request.
+    /// A requester dropped the response or the ACK with this PSN, because the page of its buffer was missing (`page`),
+    /// or because it waits for a page-fault event (packet flood). It repeats the request.
     Dropped { qp: QpId, psn: Psn, page: bool },
     /// A responder sends an RNR NAK for this PSN: a page was missing (`page`), or no receive was posted.
     NotReady { qp: QpId, psn: Psn, page: bool },

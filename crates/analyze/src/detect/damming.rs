@@ -4,13 +4,13 @@
 //! response comes, the requester sends a request that is new to the responder. Nothing answers that request, until an
 //! ACK timeout passes (T fig 5.3, 6.2) or a later request makes the responder send a sequence NAK (T fig 5.6).
 //!
-//! A packet that the network loses at the same moment looks the same. So the decision weighs all requests to the responder:
-//! with damming nearly every new request during a replay is lost; without, as many as outside of replays. With D lost
-//! and S answered requests during replays, and the share p lost elsewhere, the odds of damming are
+//! A packet that the network loses at the same moment looks the same. So the decision weighs all requests to the
+//! responder: with damming nearly every new request during a replay is lost; without, as many as outside of replays.
+//! With D lost and S answered requests during replays, and the share p lost elsewhere, the odds of damming are
 //! (0.9/p)^D · (0.1/(1-p))^S. The finding's confidence follows from them.
 
-use super::End;
 use super::common::{PerFlow, Sightings, paired, time, times};
+use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::{Cause, FlowId, Repeat, Request};

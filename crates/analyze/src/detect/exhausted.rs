@@ -1,10 +1,11 @@
 //! Retries exhausted: a requester gave up a request.
 //!
-//! Evidence: the oldest open request ran into [`TIMEOUTS`] timeouts or more in a row without any response, and the capture goes on for longer than one more would have taken. Or its last response is an RNR NAK,
-//! and the capture goes on for far longer than the delay without a repetition: the RNR retries are exhausted.
+//! Evidence: the oldest open request ran into [`TIMEOUTS`] timeouts or more in a row without any response, and the
+//! capture goes on for longer than one more would have taken. Or its last response is an RNR NAK, and the capture goes
+//! on for far longer than the delay without a repetition: the RNR retries are exhausted.
 
-use super::End;
 use super::common::{Sightings, paired, time, times};
+use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::{Flow, FlowId, Request};

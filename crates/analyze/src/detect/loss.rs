@@ -1,15 +1,15 @@
 //! Packet loss, and what go-back-N made of it.
 //!
-//! Evidence: a sequence NAK (the responder misses a request packet); a response to a READ of which packets are missing, or
-//! a later acknowledgement without it; an ACK timeout; a complete response after which the requester repeats at once, with
-//! all that follows (it was lost behind the point of capture). Losses that damming explains are not counted, and a packet
-//! that the responder missed and that comes late is not lost.
+//! Evidence: a sequence NAK (the responder misses a request packet); a response to a READ of which packets are missing,
+//! or a later acknowledgement without it; an ACK timeout; a complete response after which the requester repeats at
+//! once, with all that follows (it was lost behind the point of capture). Losses that damming explains are not counted,
+//! and a packet that the responder missed and that comes late is not lost.
 //!
 //! The cost: all packets that went again, lost or not, and the time until they went.
 
-use super::End;
 use super::common::{PerFlow, Sightings, paired, time, times};
 use super::damming::Damming;
+use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::{Cause, FlowId, Nak, Repeat, Request};

@@ -1,16 +1,16 @@
 //! Network page faults of both sides, and what they cost (T 4.2).
 //!
-//! At the responder: an RNR NAK for a request that needs no posted receive (READ, WRITE, atomic) can only mean that a page
-//! is missing. For a SEND it may also mean that no receive is posted; that NAK leaves at once, while the NAK of a page
-//! fault waits until the page has come (T fig 4.3, 4.4). So RNR NAKs for SENDs count as page faults if they came later
-//! than [`LATE`], or if the flow has others of which it is certain.
+//! At the responder: an RNR NAK for a request that needs no posted receive (READ, WRITE, atomic) can only mean that a
+//! page is missing. For a SEND it may also mean that no receive is posted; that NAK leaves at once, while the NAK of a
+//! page fault waits until the page has come (T fig 4.3, 4.4). So RNR NAKs for SENDs count as page faults if they came
+//! later than [`LATE`], or if the flow has others of which it is certain.
 //!
-//! At the requester: a complete response to a READ arrives, and the READ is repeated some 0.5 to 0.8 ms later: its buffer's
-//! page was missing and the response was dropped. A repetition that comes sooner or later means that the response was
-//! lost between the point of capture and the requester ([`crate::flow::Cause`]).
+//! At the requester: a complete response to a READ arrives, and the READ is repeated some 0.5 to 0.8 ms later: its
+//! buffer's page was missing and the response was dropped. A repetition that comes sooner or later means that the
+//! response was lost between the point of capture and the requester ([`crate::flow::Cause`]).
 
-use super::End;
 use super::common::{PerFlow, Sightings, paired, time, times};
+use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::{Cause, FlowId, Nak, Repeat, Request};

@@ -3,8 +3,8 @@
 //! Evidence: RNR NAKs for requests that need a posted receive (SEND, WRITE with immediate), in a flow without signs of
 //! page faults at the responder ([`super::page_fault`]).
 
-use super::End;
 use super::common::{PerFlow, Sightings, paired, time, times};
+use super::end::End;
 use super::page_fault::ResponderFaults;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};

@@ -1,12 +1,12 @@
 //! A peer that stopped: it answered before, and then nothing came from it any more.
 //!
-//! Evidence: an open request was repeated by timeouts, at least two, or one that was followed by eight times as long a silence; and since
-//! before them no packet of any kind came from the peer's address to the requester's, on any QP, until the end of the
-//! capture. One finding for each
-//! pair of addresses. A peer that never answered has not stopped: it was not there (retries exhausted).
+//! Evidence: an open request was repeated by timeouts, at least two, or one that was followed by eight times as long a
+//! silence; and since before them no packet of any kind came from the peer's address to the requester's, on any QP,
+//! until the end of the capture. One finding for each pair of addresses. A peer that never answered has not stopped: it
+//! was not there (retries exhausted).
 
-use super::End;
 use super::common::{Sightings, time, times};
+use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::FlowId;

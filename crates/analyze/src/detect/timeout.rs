@@ -1,15 +1,15 @@
 //! ACK timeouts: a request was repeated because nothing answered it (IBTA 9.7.6.1.3).
 //!
-//! Evidence: a repetition without an RNR NAK, a sequence NAK or a response to the transmission before it, more than 0.1 ms
-//! after the ACK timer was last restarted. Timeouts that damming explains, and those of a peer that stopped, are not
+//! Evidence: a repetition without an RNR NAK, a sequence NAK or a response to the transmission before it, more than 0.1
+//! ms after the ACK timer was last restarted. Timeouts that damming explains, and those of a peer that stopped, are not
 //! counted here.
 //!
-//! The wait is compared with the timeout that was set (C_ACK), if the set-up of the connection was captured: T_o should be
-//! in T_tr to 4 T_tr. Adapters have a floor, below which a smaller C_ACK has no effect (T fig 4.5).
+//! The wait is compared with the timeout that was set (C_ACK), if the set-up of the connection was captured: T_o should
+//! be in T_tr to 4 T_tr. Adapters have a floor, below which a smaller C_ACK has no effect (T fig 4.5).
 
-use super::End;
 use super::common::{PerFlow, Sightings, paired, time, times};
 use super::damming::Damming;
+use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::{Cause, FlowId, Repeat};

@@ -1,11 +1,11 @@
 //! Duplicates and packets out of the window, without a loss that explains them.
 //!
-//! Evidence: responses that no open request explains, second responses to requests that were sent once, and requests that came twice although nothing was lost and no timer
-//! can have run out. A few of them follow every loss; so the finding needs [`FEW`] of them, and more than twice as many
-//! as repetitions with a known cause.
+//! Evidence: responses that no open request explains, second responses to requests that were sent once, and requests
+//! that came twice although nothing was lost and no timer can have run out. A few of them follow every loss; so the
+//! finding needs [`FEW`] of them, and more than twice as many as repetitions with a known cause.
 
-use super::End;
 use super::common::{PerFlow, Sightings, paired};
+use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::{Cause, FlowId, Repeat, Request};

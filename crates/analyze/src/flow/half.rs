@@ -22,8 +22,8 @@ pub struct Half {
     pub(super) done: VecDeque<Request>,
     /// Responses that came before their requests: time stamps of some captures jitter.
     pub(super) early: VecDeque<Seen>,
-    /// Packets with PSNs that were missing: they came late, or were sent again for a NAK. If they come once more they came
-    /// late.
+    /// Packets with PSNs that were missing: they came late, or were sent again for a NAK. If they come once more they
+    /// came late.
     pub(super) late: VecDeque<Late>,
     /// When PSNs were last passed over, ns since 1970.
     pub(super) passed: u64,

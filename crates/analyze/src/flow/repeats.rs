@@ -8,8 +8,8 @@ use weir_wire::Psn;
 
 /// Requests that are repeated together follow each other within this time, ns.
 const BURST: u64 = 1_000_000;
-/// No ACK timer is shorter in practice, ns: 8 µs can be set, but adapters have floors of milliseconds, and round trips of
-/// a busy network take some 100 µs.
+/// No ACK timer is shorter in practice, ns: 8 µs can be set, but adapters have floors of milliseconds, and round trips
+/// of a busy network take some 100 µs.
 const SHORTEST_TIMEOUT: u64 = 1_000_000;
 /// A requester that dropped a response for a missing page repeats between these times, ns: after 0.5 to 0.8 ms (T 4.2),
 /// and time stamps jitter. Sooner, a later response made it repeat; later, its ACK timer: the response was lost behind
@@ -88,8 +88,8 @@ impl Half {
         self.burst = Some(Burst { psn: packet.psn, time: packet.time, cause });
     }
 
-    /// Reports a repetition, unless what follows decides what it is: a packet that was answered, and comes again soon, came
-    /// twice; or its response was lost, and all that follows it is repeated, too.
+    /// Reports a repetition, unless what follows decides what it is: a packet that was answered, and comes again soon,
+    /// came twice; or its response was lost, and all that follows it is repeated, too.
     fn report(&mut self, repeat: Repeat, sink: &mut impl FnMut(Event<'_>)) {
         let starts = repeat.cause == Cause::Unseen && !repeat.follows && self.has_responses;
         if starts || repeat.follows && !self.doubt.is_empty() {
@@ -101,8 +101,8 @@ impl Half {
         }
     }
 
-    /// A packet that was missing came late if it comes once more. If packets after it are repeated behind it, the requester
-    /// has sent it again.
+    /// A packet that was missing came late if it comes once more. If packets after it are repeated behind it, the
+    /// requester has sent it again.
     pub(super) fn decide_late(&mut self, next: &Seen, sink: &mut impl FnMut(Event<'_>)) {
         let known = self.next.is_some_and(|first_new| next.psn.before(first_new));
         let Half { late, newest, .. } = self;

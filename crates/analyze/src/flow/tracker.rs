@@ -2,9 +2,9 @@
 //!
 //! A packet names the QP that it goes to and not the QP that it comes from. So the two directions of a connection are
 //! two flows, and their pairing is found: by the messages of connection management if they were captured; otherwise by
-//! the first response whose PSN fits the open requests of just one flow of the other direction. QPs that all begin with
-//! the same PSN make this ambiguous. Then packets are held back until it is decided: by the UDP source port, which
-//! Linux derives from both QP numbers; by later responses; at last by the order of the QP numbers.
+//! the first response with a PSN that fits the open requests of just one flow of the other direction. QPs that all
+//! begin with the same PSN make this ambiguous. Then packets are held back until it is decided: by the UDP source port,
+//! which Linux derives from both QP numbers; by later responses; at last by the order of the QP numbers.
 
 use super::clip::Clips;
 use super::event::Event;
@@ -24,7 +24,7 @@ pub struct FlowKey {
     pub qpn: u32,
 }
 
-/// Index of a flow, and of the half whose requests it carries.
+/// Index of a flow, and of the half of which it carries the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub u32);
 
@@ -40,7 +40,8 @@ pub struct Flow {
     /// How the partner was found.
     pub pairing: Pairing,
     source: Source,
-    /// Some packet has an ICRC that is not wrong: then those with a wrong one are damaged, and not all captured too early.
+    /// Some packet has an ICRC that is not wrong: then those with a wrong one are damaged, and not all captured too
+    /// early.
     sound: bool,
     /// Another file that has the same packets.
     repeated_in: Option<u16>,
@@ -82,7 +83,7 @@ pub struct Source {
     pub port: u16,
 }
 
-/// Takes the events, with the flow whose requests they are about.
+/// Takes the events, with the flow of the requests that they are about.
 pub trait Sink: FnMut(FlowId, &mut Record, Event<'_>) {}
 
 impl<F: FnMut(FlowId, &mut Record, Event<'_>)> Sink for F {}
@@ -297,7 +298,8 @@ impl Tracker {
         }
     }
 
-    /// Pairs what is left at the end: the best candidate, of equal ones the one with the same rank among the QP numbers.
+    /// Pairs what is left at the end: the best candidate, of equal ones the one with the same rank among the QP
+    /// numbers.
     fn pair_rest(&mut self, sink: &mut impl Sink) {
         let mut waiting: Vec<FlowId> = self.alone.values().flatten().copied().collect();
         waiting.sort_by_key(|id| self.flows[id.0 as usize].key.qpn);

@@ -7,7 +7,8 @@ use super::scenario::Scenario;
 use anyhow::{Context, Result};
 use std::fmt::Write;
 
-/// The scenario of a seed, what the simulator did in one of its halves, and the captures of client and server as pcapng.
+/// The scenario of a seed, what the simulator did in one of its halves, and the captures of client and server as
+/// pcapng.
 pub fn explain(seed: u64, half: usize) -> Result<(String, [Vec<u8>; 2])> {
     let scenario = Scenario::of(seed);
     let recording = rig::run(&scenario).with_context(|| format!("{scenario:?}"))?;

@@ -1,4 +1,5 @@
-//! Scenarios of the corpus, drawn from a seed: adapters, operations, memory, attributes, the network, and what goes wrong.
+//! Scenarios of the corpus, drawn from a seed: adapters, operations, memory, attributes, the network, and what goes
+//! wrong.
 
 use super::draw::Draw;
 use super::family::Family;

@@ -222,8 +222,8 @@ impl Simulation {
         self.follow_up(id);
     }
 
-    /// A page fault ends. Responders that wait for it continue at once, and so do requesters, unless the adapter has packet
-    /// flood: then each requester resumes by its own event.
+    /// A page fault ends. Responders that wait for it continue at once, and so do requesters, unless the adapter has
+    /// packet flood: then each requester resumes by its own event.
     pub(crate) fn fault_ends(&mut self, host: HostId, fault: u32) {
         let Simulation { now, hosts, adapters, .. } = self;
         let memory = &mut hosts[host.0 as usize].adapter.get_mut().memory;
