@@ -14,12 +14,16 @@ use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::{Cause, FlowId, Repeat, Request};
+use std::collections::HashMap;
+use weir_capture::packet::Address;
 use weir_wire::Psn;
 
 /// The requests during replays.
 #[derive(Debug, Default)]
 pub struct Damming {
     flows: PerFlow<Dammed>,
+    /// At the end: the probability that an adapter, and not the network, lost requests, by the adapter's address.
+    probabilities: HashMap<Address, f64>,
 }
 
 #[derive(Debug, Default)]
@@ -77,9 +81,28 @@ impl Damming {
         }
     }
 
+    /// Weighs the evidence of all flows to each responder; before the other functions of the end.
+    pub fn decide(&mut self, end: &End<'_>) {
+        let mut sums: HashMap<Address, Sums> = HashMap::new();
+        for (at, flow) in end.flows.iter().enumerate() {
+            let sums = sums.entry(flow.key.to).or_default();
+            sums.requests += flow.record.stats.requests;
+            if let Some(dammed) = self.flows.get(&FlowId(at as u32)) {
+                sums.lost += dammed.lost.count;
+                sums.survived += dammed.survived;
+                sums.elsewhere += dammed.elsewhere;
+            }
+        }
+        self.probabilities = sums.into_iter().map(|(responder, sums)| (responder, sums.probability())).collect();
+    }
+
     /// Whether this repetition's loss is explained by damming, in the flow as a whole.
     pub fn explains(&self, end: &End<'_>, flow: FlowId) -> bool {
         self.flows.get(&flow).is_some_and(|dammed| dammed.lost.count > 0) && self.probability(end, flow) >= ENOUGH
+    }
+
+    fn probability(&self, end: &End<'_>, flow: FlowId) -> f64 {
+        self.probabilities.get(&end.flow(flow).key.to).copied().unwrap_or(0.0)
     }
 
     /// The frames of the repetitions that damming explains, as many as were kept.
@@ -120,24 +143,22 @@ impl Damming {
     }
 }
 
-/// The probability that an adapter, and not the network, lost requests.
-impl Damming {
-    /// Of the responder of a flow: damming is a property of its adapter, so that all its flows count.
-    fn probability(&self, end: &End<'_>, flow: FlowId) -> f64 {
-        let responder = end.flow(flow).key.to;
-        let (mut lost, mut survived, mut elsewhere, mut requests) = (0, 0, 0, 0);
-        for (at, other) in end.flows.iter().enumerate().filter(|(_, other)| other.key.to == responder) {
-            requests += other.record.stats.requests;
-            if let Some(dammed) = self.flows.get(&FlowId(at as u32)) {
-                lost += dammed.lost.count;
-                survived += dammed.survived;
-                elsewhere += dammed.elsewhere;
-            }
-        }
+/// Sums over all flows to a responder: damming is a property of its adapter.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    lost: u64,
+    survived: u64,
+    elsewhere: u64,
+    requests: u64,
+}
+
+impl Sums {
+    /// The probability that the adapter, and not the network, lost requests.
+    fn probability(self) -> f64 {
         // Half a loss more than seen: that none was seen does not exclude one.
-        let share = ((elsewhere as f64 + 0.5) / (requests as f64 + 1.0)).min(0.9);
-        let lost = (LOST_SHARE / share).ln() * lost as f64;
-        let survived = ((1.0 - LOST_SHARE) / (1.0 - share)).ln() * survived as f64;
+        let share = ((self.elsewhere as f64 + 0.5) / (self.requests as f64 + 1.0)).min(0.9);
+        let lost = (LOST_SHARE / share).ln() * self.lost as f64;
+        let survived = ((1.0 - LOST_SHARE) / (1.0 - share)).ln() * self.survived as f64;
         1.0 / (1.0 + (-(lost + survived + PRIOR.ln())).exp())
     }
 }

@@ -14,6 +14,7 @@ use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::{Cause, FlowId, Nak, Repeat, Request};
 use crate::packet::{FrameId, Seen};
+use std::collections::HashSet;
 use std::collections::VecDeque;
 use weir_wire::Psn;
 
@@ -105,7 +106,7 @@ impl Losses {
         lost.seen.to = lost.seen.to.max(repeat.time);
     }
 
-    pub fn findings(&self, end: &End<'_>, damming: &Damming, explained: &[FlowId]) -> Vec<Finding> {
+    pub fn findings(&self, end: &End<'_>, damming: &Damming, explained: &HashSet<FlowId>) -> Vec<Finding> {
         let mut findings = Vec::new();
         for flow in (0..end.flows.len() as u32).map(FlowId) {
             let mut lost =

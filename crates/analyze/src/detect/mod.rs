@@ -29,6 +29,7 @@ pub use end::End;
 use crate::finding::Finding;
 use crate::flow::{Event, FlowId};
 use crate::packet::FrameId;
+use std::collections::HashSet;
 use weir_capture::packet::RdmaPacket;
 
 /// All detectors.
@@ -114,6 +115,7 @@ impl Detectors {
 
     /// All findings, in no order.
     pub fn findings(&mut self, end: &End<'_>) -> Vec<Finding> {
+        self.damming.decide(end);
         let dammed = self.damming.findings(end);
         let flooded = self.flood.findings(end);
         let exhausted = exhausted::findings(end);
@@ -123,7 +125,7 @@ impl Detectors {
         let mut all = Vec::new();
         all.extend(self.responder_faults.findings(end));
         all.extend(self.requester_faults.findings(end));
-        let explained: Vec<FlowId> =
+        let explained: HashSet<FlowId> =
             exhausted.iter().chain(&stopped).flat_map(|finding| finding.flows.clone()).collect();
         all.extend(self.timeout.findings(end, &self.damming, &explained));
         all.extend(self.rnr_zero.findings(end));

@@ -13,6 +13,7 @@ use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::{Cause, FlowId, Repeat};
+use std::collections::HashSet;
 
 /// Timeouts by flow.
 #[derive(Debug, Default)]
@@ -44,7 +45,7 @@ impl Timeouts {
         }
     }
 
-    pub fn findings(&self, end: &End<'_>, damming: &Damming, explained: &[FlowId]) -> Vec<Finding> {
+    pub fn findings(&self, end: &End<'_>, damming: &Damming, explained: &HashSet<FlowId>) -> Vec<Finding> {
         let mut findings = Vec::new();
         for flow in end.flows.iter().enumerate().map(|(at, _)| FlowId(at as u32)) {
             let mut waits =
