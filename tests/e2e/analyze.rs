@@ -95,7 +95,9 @@ fn clean(bed: &Bed) -> Result<()> {
     let capture = folder.path().join("x-%p.pcapng");
     let options = ["--capture", capture.to_str().context("UTF-8")?];
     bed.pair(&options, "ib_read_bw -n 200 -s 65536 -d {dev} -p {port} -F", Duration::from_secs(40))?;
-    for file in captures(folder.path())? {
+    let files = captures(folder.path())?;
+    ensure!(files.len() == 2, "{files:?}");
+    for file in files {
         let ended = analyze(&[&file])?;
         ensure!(ended.status.code() == Some(0) && ended.stdout.contains("Nothing found."), "{}", ended.printed());
         let document = json(&[&file])?;

@@ -123,7 +123,9 @@ impl Analysis {
         }
         let payload = headers.payload_len(room - headers.len()).unwrap_or(0) as u32;
         let congested = packet.traffic_class & 3 == CONGESTION_EXPERIENCED || headers.bth.congestion & FECN != 0;
-        let marks = Marks { ack_req: false, bad_icrc: packet.icrc_ok() == Some(false), congested };
+        // Some captures are taken before the adapter fills it in.
+        let is_filled = !packet.transport.ends_with(&[0; ICRC_LEN]);
+        let marks = Marks { ack_req: false, bad_icrc: is_filled && packet.icrc_ok() == Some(false), congested };
         let id = FrameId::new(file, frame.number);
         let seen = Seen::new(frame.timestamp, id, &headers, payload, marks);
         let key = FlowKey { from: packet.from, to: packet.to, qpn: headers.bth.dest_qp };
@@ -158,8 +160,6 @@ fn note(record: &mut Record, event: &Event<'_>) {
     match event {
         Event::New(request) => {
             stats.goodput += u64::from(request.bytes);
-            stats.outstanding += 1;
-            stats.most_outstanding = stats.most_outstanding.max(stats.outstanding);
             stats.messages += u64::from(request.ends);
         }
         Event::Repeat(repeat) => {
@@ -171,7 +171,6 @@ fn note(record: &mut Record, event: &Event<'_>) {
             }
         }
         Event::Completed { request, at, .. } => {
-            stats.outstanding = stats.outstanding.saturating_sub(1);
             if request.ends {
                 stats.latency(at.saturating_sub(request.began));
                 stats.responded(at.saturating_sub(request.last.time));
@@ -179,7 +178,7 @@ fn note(record: &mut Record, event: &Event<'_>) {
         }
         Event::RnrNak { .. } => stats.rnr_naks += 1,
         Event::SequenceNak { .. } => stats.sequence_naks += 1,
-        Event::Packet { at, from_requester } => {
+        Event::Packet { at, from_requester, open } => {
             if stats.packets == 0 {
                 stats.first = at.time;
             }
@@ -190,11 +189,11 @@ fn note(record: &mut Record, event: &Event<'_>) {
             stats.bytes += u64::from(at.payload);
             stats.congested += u64::from(at.marks.congested);
             stats.bad_icrc += u64::from(at.marks.bad_icrc);
-            let outstanding = stats.outstanding;
+            stats.most_outstanding = stats.most_outstanding.max(*open);
             let interval = stats.timeline.at(at.time);
             interval.packets += 1;
             interval.bytes += u64::from(at.payload);
-            interval.outstanding = interval.outstanding.max(outstanding);
+            interval.outstanding = interval.outstanding.max(*open);
             clips.packet(at, *from_requester);
         }
         _ => {}

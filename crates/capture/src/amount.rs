@@ -1,6 +1,7 @@
 //! How much a recorder keeps: of each frame, and of the frames before a stall. Both are options of users.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use thiserror::Error;
 
@@ -81,10 +82,11 @@ impl HistorySize {
         self.0 as usize
     }
 
-    /// Bytes of the ring, with room for frames that come while the thread begins to write.
+    /// Bytes of the ring, with room for frames that come while the thread begins to write. A multiple of four, as blocks
+    /// are: the words of a block's header are never split.
     pub(crate) fn ring(self) -> usize {
-        let keep = self.bytes().next_multiple_of(4);
-        keep + (keep / 2).clamp(1 << 20, 8 << 20)
+        let keep = self.bytes();
+        (keep + (keep / 2).clamp(1 << 20, 8 << 20)).next_multiple_of(4)
     }
 
     /// Whether that much memory can be had now.
@@ -140,16 +142,69 @@ impl fmt::Display for HistorySize {
     }
 }
 
-/// Memory that programs can still get, bytes. `None`: the kernel does not say.
+/// Memory that this process can still get, bytes: that of the machine, or less if its control group has a limit. `None`:
+/// the kernel does not say.
 fn available_memory() -> Option<u64> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    [machine_memory(), group_memory(&groups, Path::new("/sys/fs/cgroup"))].into_iter().flatten().min()
+}
+
+fn machine_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
+/// What is left of the limit of a control group. `groups`: the lines of `/proc/self/cgroup`. A container may see its own
+/// group at the root of `mounted`.
+fn group_memory(groups: &str, mounted: &Path) -> Option<u64> {
+    let number = |path: PathBuf| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let left = |folder: PathBuf, limit: &str, used: &str| {
+        Some(number(folder.join(limit))?.saturating_sub(number(folder.join(used))?))
+    };
+    let of_line = |line: &str| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (parts.next()?, parts.next()?.trim_start_matches('/'));
+        let (root, limit, used) = match controllers {
+            "" => (mounted.to_owned(), "memory.max", "memory.current"),
+            "memory" => (mounted.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
+            _ => return None,
+        };
+        left(root.join(path), limit, used).or_else(|| left(root, limit, used))
+    };
+    groups.lines().filter_map(of_line).min()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_ring_is_a_multiple_of_four_long() {
+        for size in ["128K", "131073", "2500004", "3500001", "5000001", "10000004", "16777217", "64M"] {
+            let size: HistorySize = size.parse().unwrap();
+            assert!(size.ring().is_multiple_of(4) && size.ring() > size.bytes(), "{size}");
+        }
+    }
+
+    #[test]
+    fn the_limit_of_a_control_group_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        assert_eq!(group_memory("0::/a/b\n", folder.path()), None);
+        write("memory.max", "max\n");
+        write("a/b/memory.max", "5000\n");
+        write("a/b/memory.current", "4200\n");
+        assert_eq!(group_memory("0::/a/b\n", folder.path()), Some(800));
+        assert_eq!(group_memory("0::/\n", folder.path()), None, "no limit");
+        write("memory/memory.limit_in_bytes", "900\n");
+        write("memory/memory.usage_in_bytes", "1000\n");
+        assert_eq!(group_memory("3:cpu:/x\n5:memory:/not/there\n", folder.path()), Some(0));
+    }
 
     #[test]
     fn a_size_that_memory_has_no_room_for_is_refused() {

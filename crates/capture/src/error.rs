@@ -10,7 +10,11 @@ use thiserror::Error;
 pub enum CaptureError {
     #[error("cannot open {}", path.display())]
     Open { path: PathBuf, source: io::Error },
-    #[error("neither a pcap nor a pcapng file: it starts with the bytes {start:02x?}")]
+    #[error("the file is empty: the program that captures may not have written it yet")]
+    Empty,
+    #[error(
+        "neither a pcap nor a pcapng file, compressed by gzip or zstd or not: it starts with the bytes {start:02x?}"
+    )]
     NotACapture { start: Vec<u8> },
     #[error("the file cannot be read beyond byte {offset}")]
     Read { offset: u64, source: io::Error },

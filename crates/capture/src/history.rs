@@ -21,8 +21,9 @@ pub struct History {
     /// So many bytes stay in the ring.
     keep: usize,
     state: State,
-    /// The last mark, until a frame has it as a comment.
+    /// The last mark, and whether no frame has it as a comment yet.
     mark: Text,
+    is_pending: bool,
 }
 
 enum State {
@@ -69,7 +70,7 @@ pub struct Text {
 impl History {
     /// The history of a ring, of which `keep` bytes stay.
     pub fn new(keep: usize, source: Consumer<u8>) -> History {
-        History { keep, state: State::Armed(source), mark: Text::default() }
+        History { keep, state: State::Armed(source), mark: Text::default(), is_pending: false }
     }
 
     /// Whether frames are recorded.
@@ -120,8 +121,13 @@ impl History {
         if !self.records() {
             return false;
         }
-        self.mark = Text::default();
+        if self.is_pending {
+            let _ = write!(self.mark, "; ");
+        } else {
+            self.mark = Text::default();
+        }
         let _ = write!(self.mark, "{what}");
+        self.is_pending = true;
         match self.state {
             State::Armed(_) => self.begin(handover, now),
             State::Writing => {
@@ -134,9 +140,8 @@ impl History {
 
     /// The mark for the next frame, once.
     pub fn take_mark(&mut self) -> Option<Text> {
-        let mark = (self.mark.len > 0).then_some(self.mark);
-        self.mark.len = 0;
-        mark
+        // An excerpt that begins later needs the text, too.
+        std::mem::take(&mut self.is_pending).then_some(self.mark)
     }
 
     fn begin(&mut self, handover: &Handover, at: u64) -> bool {
@@ -302,7 +307,7 @@ mod tests {
         assert!(!history.look_for_return(&handover) && !history.is_read());
         assert!(history.set_mark(&handover, &"third", 3000));
         let excerpt = handover.take_excerpt().unwrap();
-        assert_eq!((excerpt.text.as_str(), excerpt.source.slots()), ("third", 64));
+        assert_eq!((excerpt.text.as_str(), excerpt.source.slots()), ("second; third", 64));
 
         handover.give_back(excerpt.source, handover.until(), true);
         assert!(!history.look_for_return(&handover));
@@ -317,10 +322,12 @@ mod tests {
         let excerpt = handover.take_excerpt().unwrap();
         let until = handover.until();
         history.set_mark(&handover, &"second", 2000);
+        assert_eq!(history.take_mark().unwrap().as_str(), "first; second");
+        assert!(history.take_mark().is_none());
         handover.give_back(excerpt.source, until, false);
         assert!(history.look_for_return(&handover), "the thread has an excerpt to write");
         let excerpt = handover.take_excerpt().unwrap();
-        assert_eq!((excerpt.text.as_str(), excerpt.at), ("second", 2000));
+        assert_eq!((excerpt.text.as_str(), excerpt.at), ("first; second", 2000));
     }
 
     #[test]

@@ -136,6 +136,7 @@ fn format(input: &mut Input) -> Result<Format, CaptureError> {
     let Some(pcap) = Pcap::parse(&header) else {
         return Err(match input.failure() {
             Some(source) if source.kind() != io::ErrorKind::UnexpectedEof => CaptureError::Read { offset: 0, source },
+            _ if len == 0 => CaptureError::Empty,
             _ => CaptureError::NotACapture { start: header[..len.min(8)].to_vec() },
         });
     };

@@ -118,6 +118,7 @@ fn a_cut_file_has_all_frames_before_the_cut_and_an_error_that_says_where() {
             assert_eq!(before, frames[..before.len()]);
             match error {
                 Some(CaptureError::Truncated { offset }) => assert!(offset as usize <= cut),
+                Some(CaptureError::Empty) => assert_eq!(cut, 0),
                 Some(CaptureError::NotACapture { .. }) => assert!(cut < 4, "{cut}"),
                 Some(other) => panic!("cut at {cut}: {other}"),
                 // Between two records.

@@ -5,6 +5,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fs::{self, File};
 use std::io::{self, IsTerminal};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weir_analyze::report::{Document, Style, comments, html, text};
@@ -80,9 +81,6 @@ fn analyzed(args: &AnalyzeArgs) -> Result<bool> {
     let report = analysis.finish();
     let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
     let document = Document::new(&report, &names);
-    if let Some(out) = &args.annotate {
-        annotate(out, &files, &names, &document).with_context(|| out.display().to_string())?;
-    }
     if args.json {
         println!("{}", document.json());
     } else {
@@ -91,6 +89,9 @@ fn analyzed(args: &AnalyzeArgs) -> Result<bool> {
     }
     if let Some(path) = &args.html {
         write_page(path, &document)?;
+    }
+    if let Some(out) = &args.annotate {
+        annotate(out, &files, &names, &document)?;
     }
     Ok(!document.findings.is_empty())
 }
@@ -108,7 +109,8 @@ fn write_page(path: &Path, document: &Document) -> Result<()> {
 fn in_order(files: &[PathBuf]) -> Result<Vec<&Path>> {
     let mut order: Vec<(u64, &Path)> = Vec::new();
     for path in files {
-        let first = if files.len() == 1 || path.as_os_str() == "-" {
+        // What comes from a pipe can be read only once.
+        let first = if files.len() == 1 || !is_regular(path) {
             0
         } else {
             let mut reader = opened(path)?;
@@ -118,6 +120,10 @@ fn in_order(files: &[PathBuf]) -> Result<Vec<&Path>> {
     }
     order.sort_by_key(|(first, _)| *first);
     Ok(order.into_iter().map(|(_, path)| path).collect())
+}
+
+fn is_regular(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| metadata.is_file())
 }
 
 fn opened(path: &Path) -> Result<Reader> {
@@ -153,13 +159,18 @@ fn each_frame(path: &Path, mut take: impl FnMut(&Frame<'_>) -> Result<()>) -> Re
         }
     }
     bar.finish_and_clear();
+    if let Some(dropped) = reader.statistics().dropped.filter(|dropped| *dropped > 0) {
+        let name = path.display();
+        eprintln!("weir: {name}: the capture lacks {dropped} frames: some of what looks lost may be in them");
+    }
     Ok(())
 }
 
 /// What is written must not replace a capture.
 fn check_output(option: &str, out: &Path, files: &[&Path]) -> Result<()> {
     for path in files {
-        let same = out.canonicalize().ok().zip(path.canonicalize().ok()).is_some_and(|(out, path)| out == path);
+        let inode = |path: &Path| path.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()));
+        let same = inode(out).zip(inode(path)).is_some_and(|(out, path)| out == path);
         ensure!(!same, "{option} {}: this is one of the captures; name another file", out.display());
     }
     Ok(())
@@ -168,7 +179,9 @@ fn check_output(option: &str, out: &Path, files: &[&Path]) -> Result<()> {
 /// Writes the copy of the captures with comments.
 fn annotate(out: &Path, files: &[&Path], names: &[String], document: &Document) -> Result<()> {
     let comments = comments(document);
-    let file = File::create(out).context("the copy cannot be created")?;
+    let file = File::create(out).with_context(|| {
+        format!("cannot write the copy to {}: name a file in a folder that can be written", out.display())
+    })?;
     let mut copy = Annotated::new(file, concat!("weir ", env!("CARGO_PKG_VERSION")));
     for (number, (path, name)) in files.iter().zip(names).enumerate() {
         let number = number as u16;

@@ -50,7 +50,7 @@ pub struct Options {
     pub capture_snap: Option<String>,
 
     /// Keep the last packets in so much memory, such as 64M, and write the file only at a stall or an error: what came
-    /// before it, and a second of what follows. For a run of hours; --capture-snap headers makes the memory last longer
+    /// before it, and a second of what follows (as much as that memory holds, at most). For a run of hours; --capture-snap headers makes the memory last longer
     #[arg(long, value_name = "SIZE", env = "WEIR_CAPTURE_RING")]
     pub capture_ring: Option<String>,
 

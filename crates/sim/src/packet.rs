@@ -89,8 +89,14 @@ impl Packets {
     /// Adds a copy of a packet, with the same sequence number.
     #[cold]
     pub fn copy(&mut self, key: PacketKey) -> PacketKey {
-        let copy = self[key].clone();
-        self.grow(SimPacket { next: None, ..copy })
+        let copy = SimPacket { next: None, ..self[key].clone() };
+        match self.unused.pop() {
+            Some(index) => {
+                self.packets[index as usize] = copy;
+                PacketKey(index)
+            }
+            None => self.grow(copy),
+        }
     }
 
     #[cold]

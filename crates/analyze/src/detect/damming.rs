@@ -46,6 +46,8 @@ struct Dammed {
 const LOST_SHARE: f64 = 0.9;
 /// Odds of damming before the packets are seen.
 const PRIOR: f64 = 0.3;
+/// A single loss may be the network's, however rarely it loses a packet.
+const SINGLE: f64 = 0.9;
 /// A finding needs this probability.
 const ENOUGH: f64 = 0.5;
 
@@ -159,6 +161,7 @@ impl Sums {
         let share = ((self.elsewhere as f64 + 0.5) / (self.requests as f64 + 1.0)).min(0.9);
         let lost = (LOST_SHARE / share).ln() * self.lost as f64;
         let survived = ((1.0 - LOST_SHARE) / (1.0 - share)).ln() * self.survived as f64;
-        1.0 / (1.0 + (-(lost + survived + PRIOR.ln())).exp())
+        let probability = 1.0 / (1.0 + (-(lost + survived + PRIOR.ln())).exp());
+        if self.lost == 1 { probability.min(SINGLE) } else { probability }
     }
 }

@@ -25,7 +25,7 @@ fn finding(end: &End<'_>, id: FlowId, flow: &Flow) -> Option<Finding> {
     let mut seen = Sightings::default();
     seen.see(request.first.time, &[request.first.frame, request.last.frame]);
     (seen.to, seen.count) = (request.last.time, 1);
-    seen.cost.time = request.last.time - request.first.time;
+    seen.cost.time = request.last.time.saturating_sub(request.first.time);
     seen.cost.packets = u64::from(request.sent - 1);
     let described = || format!("{} with PSN {}", request.kind.name(), request.psn.get());
     if let Some((nak, code)) = flow.half.last_rnr_nak()
@@ -53,7 +53,7 @@ fn finding(end: &End<'_>, id: FlowId, flow: &Flow) -> Option<Finding> {
         "{} was sent {} in {} without a response, and no more: the retries are exhausted (IBV_WC_RETRY_EXC_ERR).",
         described(),
         times(u64::from(request.sent), "time"),
-        time(request.last.time - request.first.time),
+        time(request.last.time.saturating_sub(request.first.time)),
     );
     let advice = [advice::peer(), advice::more_retries()].concat();
     Some(seen.finding(FindingKind::RetryExhausted, id, paired(end, id, 0.95), text, advice))
@@ -66,5 +66,5 @@ fn hears(end: &End<'_>, flow: &Flow) -> bool {
 
 /// The mean time between two transmissions, ns.
 fn interval(request: &Request) -> u64 {
-    (request.last.time - request.first.time) / u64::from(request.sent.max(2) - 1)
+    (request.last.time.saturating_sub(request.first.time)) / u64::from(request.sent.max(2) - 1)
 }

@@ -127,7 +127,7 @@ fn finding(reads: &[(FlowId, Dropped)], end: &End<'_>) -> Option<Finding> {
         times(flows.len() as u64, "QP"),
         times(discards, "time"),
         times(u64::from(worst.discards), "time"),
-        time(worst.taken - worst.first),
+        time(worst.taken.saturating_sub(worst.first)),
     );
     let mut frames: Vec<FrameId> = worst.frames.to_vec();
     frames.extend(reads.iter().flat_map(|(_, read)| read.frames).take(30));
@@ -142,7 +142,7 @@ fn finding(reads: &[(FlowId, Dropped)], end: &End<'_>) -> Option<Finding> {
         from,
         to,
         count: reads.len() as u64,
-        cost: Cost { time: to - from, packets: 2 * discards, bytes },
+        cost: Cost { time: to.saturating_sub(from), packets: 2 * discards, bytes },
         text,
         advice,
     })

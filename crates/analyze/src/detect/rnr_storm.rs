@@ -60,7 +60,7 @@ impl RnrStorm {
             let text = format!(
                 "{} in {}, up to {} for one request, with timer code {} ({}).",
                 times(storm.seen.count, "RNR NAK"),
-                time(storm.seen.to - storm.seen.from),
+                time(storm.seen.to.saturating_sub(storm.seen.from)),
                 storm.most,
                 storm.timer,
                 time(RnrTimer::new(storm.timer).delay().as_nanos() as u64),

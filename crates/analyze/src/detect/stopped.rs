@@ -24,19 +24,24 @@ pub fn findings(end: &End<'_>, exhausted: &[Finding]) -> Vec<Finding> {
     for (at, flow) in end.flows.iter().enumerate() {
         let (from, to) = (flow.key.from, flow.key.to);
         let Some(request) = flow.half.oldest() else { continue };
-        let Some(heard) = last.get(&(to, from)).copied().filter(|heard| *heard > 0) else { continue };
-        let spoke = flow.half.has_responses() || heard > 0;
+        // On loopback both directions have the same addresses: the partner's packets are the peer's.
+        let heard = match from == to {
+            true => flow.partner.map(|partner| end.flow(partner).last_packet()),
+            false => last.get(&(to, from)).copied(),
+        };
+        let Some(heard) = heard.filter(|heard| *heard > 0) else { continue };
         // One timeout is a lost packet, unless the silence goes on.
         let waited = end.last.saturating_sub(request.last.time);
         let silent = request.timeouts_in_row > 0 && heard < request.row_began;
-        if !spoke || !silent || request.timeouts_in_row == 1 && waited < 8 * (request.last.time - heard) {
+        let briefly = request.timeouts_in_row == 1 && waited < 8 * request.last.time.saturating_sub(heard);
+        if !silent || briefly {
             continue;
         }
         let (seen, flows) = pairs.entry((from, to)).or_default();
         seen.see(heard, &[request.first.frame, request.last.frame]);
         seen.to = seen.to.max(request.last.time);
         seen.cost.packets += u64::from(request.sent - 1);
-        seen.cost.time = seen.to - seen.from;
+        seen.cost.time = seen.to.saturating_sub(seen.from);
         flows.push(FlowId(at as u32));
     }
     let mut findings = Vec::new();

@@ -31,8 +31,8 @@ pub enum Event<'a> {
     AnsweredAgain { at: &'a Seen, request: &'a Request },
     /// A packet that another capture has, too, which has it as it was at another place: marked, or with a wrong ICRC.
     Elsewhere { at: &'a Seen },
-    /// Any packet of the half, after all other events of it.
-    Packet { at: &'a Seen, from_requester: bool },
+    /// Any packet of the half, after all other events of it, and the number of open request packets then.
+    Packet { at: &'a Seen, from_requester: bool, open: u32 },
 }
 
 /// A repetition of a request packet.

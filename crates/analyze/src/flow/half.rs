@@ -6,7 +6,7 @@
 
 use super::event::{Cause, Event, Nak, Repeat};
 use super::replay::Replay;
-use super::request::{LARGEST_MTU, Request, SMALLEST_MTU};
+use super::request::{LARGEST_MTU, Request, SMALLEST_MTU, psns_of};
 use crate::packet::{Kind, Seen};
 use std::collections::VecDeque;
 use weir_wire::Psn;
@@ -90,7 +90,7 @@ const NEAR: u32 = 1 << 12;
 /// A jump of PSNs beyond this is a new connection of the same QP numbers.
 const RESTART: u32 = 1 << 15;
 /// Packets that may have been late.
-const LATE: usize = 16;
+pub(super) const LATE: usize = 16;
 
 impl Half {
     /// Takes a request of this half's requester.
@@ -103,7 +103,10 @@ impl Half {
         if packet.opcode.has_payload() && !packet.opcode.ends_message() {
             self.learn_mtu(packet.payload);
         }
+        // A READ of which the number of PSNs was a guess may end here.
+        let known = self.next.is_some_and(|next| next.before(packet.psn)) && self.correct_length(packet.psn);
         if let Some(next) = self.next
+            && !known
             && packet.psn.since(next).unsigned_abs() > RESTART
             && self.place(packet.psn).is_none()
         {
@@ -112,15 +115,12 @@ impl Half {
             *self = Half { began: packet.time, has_responses, ..Half::default() };
         }
         let next = *self.next.get_or_insert(packet.psn);
-        let mut ahead = packet.psn.since(next);
-        if ahead > 0 && self.correct_length(packet.psn) {
-            ahead = 0;
-        }
+        let ahead = if known { 0 } else { packet.psn.since(next) };
         if ahead >= 0 {
             if ahead > 0 {
                 sink(Event::Gap { psn: next, packets: ahead as u32, at: packet });
                 self.passed = packet.time;
-                if self.missing.len() == LATE {
+                while self.missing.len() >= LATE {
                     self.missing.pop_front();
                 }
                 self.missing.push_back((next, packet.psn));
@@ -140,8 +140,8 @@ impl Half {
                 self.late.push_back(Late { first: *packet, again: None, resent: false });
             }
             let request = Request::new(packet, self.mtu, self.began);
-            let at = self.open.partition_point(|open| open.psn.before(packet.psn));
-            self.open.insert(at, request);
+            sink(Event::New(&request));
+            self.insert(request);
         } else {
             self.repeat_forgotten(packet, sink);
         }
@@ -154,7 +154,7 @@ impl Half {
     }
 
     /// The open requests, oldest first.
-    pub fn open(&self) -> impl Iterator<Item = &Request> {
+    pub fn open(&self) -> impl ExactSizeIterator<Item = &Request> {
         self.open.iter()
     }
 
@@ -199,14 +199,21 @@ impl Half {
         self.next = Some(request.end());
         self.burst = None;
         sink(Event::New(&request));
-        if self.open.len() == OPEN {
+        self.insert(request);
+        // Each once: a response that still fits nothing is kept again.
+        let (now, later) = std::mem::take(&mut self.early).into_iter().partition(|early| request.covers(early.psn));
+        self.early = later;
+        let now: VecDeque<Seen> = now;
+        now.iter().for_each(|response| self.response(response, sink));
+    }
+
+    /// Enters an open request at its place; the oldest one leaves if there are too many.
+    fn insert(&mut self, request: Request) {
+        while self.open.len() >= OPEN {
             self.open.pop_front();
         }
-        self.open.push_back(request);
-        while let Some(at) = self.early.iter().position(|early| request.covers(early.psn)) {
-            let response = self.early.remove(at).expect("its place was found");
-            self.response(&response, sink);
-        }
+        let at = self.open.partition_point(|open| open.psn.before(request.psn));
+        self.open.insert(at, request);
     }
 
     fn repeat_open(&mut self, at: usize, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
@@ -218,8 +225,7 @@ impl Half {
     fn repeat_done(&mut self, at: usize, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
         let mut request = self.done.remove(at).expect("its place was found");
         self.repeat(&mut request, packet, sink);
-        let at = self.open.partition_point(|open| open.psn.before(request.psn));
-        self.open.insert(at, request);
+        self.insert(request);
     }
 
     /// The open request with this PSN.
@@ -236,7 +242,7 @@ impl Half {
         let Some(last) = last.filter(|last| !last.psns_certain) else { return false };
         let psns = next.since(last.psn) as u32;
         // The smallest MTU gives the largest number.
-        if psns > last.bytes.div_ceil(SMALLEST_MTU) {
+        if psns > psns_of(last.bytes, SMALLEST_MTU) {
             return false;
         }
         (last.psns, last.psns_certain) = (psns, true);
@@ -248,7 +254,7 @@ impl Half {
         if self.mtu.is_none() && (SMALLEST_MTU..=LARGEST_MTU).contains(&payload) {
             self.mtu = Some(payload);
             for request in self.open.iter_mut().filter(|request| !request.psns_certain) {
-                (request.psns, request.psns_certain) = (request.bytes.div_ceil(payload).max(1), true);
+                (request.psns, request.psns_certain) = (psns_of(request.bytes, payload), true);
             }
             if let (Some(last), Some(next)) = (self.open.back(), self.next)
                 && next.before(last.end())

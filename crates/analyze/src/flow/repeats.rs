@@ -1,7 +1,7 @@
 //! Repetitions of requests: why each was sent again.
 
 use super::event::{Cause, Event, Repeat};
-use super::half::{Burst, Half, LastNak};
+use super::half::{Burst, Half, LATE, LastNak};
 use super::request::{Request, Transmission};
 use crate::packet::Seen;
 use weir_wire::Psn;
@@ -224,6 +224,10 @@ impl Half {
         let (from, to) = self.missing.remove(at).expect("its place was found");
         let rest = [(from, psn), (psn.next(), to)];
         self.missing.extend(rest.into_iter().filter(|(from, to)| from.before(*to)));
+        // The rest of a gap that is filled in its middle is two gaps.
+        while self.missing.len() > LATE {
+            self.missing.pop_front();
+        }
         true
     }
 }

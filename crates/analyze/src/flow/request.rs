@@ -61,9 +61,9 @@ impl Request {
         let at = Transmission { time: packet.time, frame: packet.frame };
         let kind = packet.kind();
         let (psns, psns_certain) = match (kind, mtu) {
-            (Kind::Read, Some(mtu)) => (packet.message.div_ceil(mtu).max(1), true),
+            (Kind::Read, Some(mtu)) => (psns_of(packet.message, mtu), true),
             // The largest MTU gives the smallest number: the next request corrects it.
-            (Kind::Read, None) => (packet.message.div_ceil(LARGEST_MTU).max(1), packet.message <= SMALLEST_MTU),
+            (Kind::Read, None) => (psns_of(packet.message, LARGEST_MTU), packet.message <= SMALLEST_MTU),
             _ => (1, true),
         };
         Request {
@@ -118,3 +118,12 @@ impl Request {
 /// Path MTUs (IBTA 9.4.3), bytes.
 pub const SMALLEST_MTU: u32 = 256;
 pub const LARGEST_MTU: u32 = 4096;
+
+/// A quarter of all PSNs: more would have no order. The longest message is 2 GiB (IBTA 9.7.8), which is 2^23 packets of
+/// the smallest MTU.
+const MOST: u32 = 1 << 22;
+
+/// The PSNs that a READ of so many bytes takes, at least one.
+pub fn psns_of(bytes: u32, mtu: u32) -> u32 {
+    bytes.div_ceil(mtu).clamp(1, MOST)
+}

@@ -6,6 +6,9 @@ use super::request::{Request, Transmission};
 use crate::packet::Seen;
 use weir_wire::{NakCode, Operation, Psn, Syndrome};
 
+/// READs and atomics in flight; adapters have 128 at most.
+const IN_FLIGHT: usize = 128;
+
 impl Half {
     /// Takes a response of this half's responder.
     pub fn response(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
@@ -101,6 +104,11 @@ impl Half {
             request.set_answered(Some(Transmission { time: packet.time, frame: packet.frame }));
             self.acknowledged = Some(request.end().minus(1));
             sink(Event::Completed { request: &request, at: packet.time, acknowledged_alone: messages == 1 });
+        }
+        // No adapter has so many in flight: the capture has lost the responses of the oldest.
+        while at > IN_FLIGHT {
+            self.open.pop_front();
+            at -= 1;
         }
         self.progress = packet.time;
     }

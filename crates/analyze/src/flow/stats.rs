@@ -22,8 +22,7 @@ pub struct Stats {
     /// Packets that a switch marked.
     pub congested: u64,
     pub bad_icrc: u64,
-    /// Open request packets now, and the most so far.
-    pub outstanding: u32,
+    /// The most open request packets.
     pub most_outstanding: u32,
     /// Time of the first and of the last packet, ns since 1970.
     pub first: u64,

@@ -42,7 +42,7 @@ pub struct Flow {
     source: Source,
     /// Some packet has an ICRC that is not wrong: then those with a wrong one are damaged, and not all captured too
     /// early.
-    sound: bool,
+    pub sound: bool,
     /// Another file that has the same packets.
     repeated_in: Option<u16>,
     /// Time of the last packet, ns since 1970.
@@ -100,6 +100,8 @@ pub struct Tracker {
     last: Option<(FlowKey, FlowId)>,
     /// The file that is read, and whether it is of the same time as the files before it: a capture at another place.
     file: Option<(u16, bool)>,
+    /// Times of the first packet, and of the last in files that continue each other.
+    start: Option<u64>,
     latest: u64,
 }
 
@@ -107,6 +109,8 @@ pub struct Tracker {
 const HELD: usize = 256;
 /// So many more responses must fit the best of several flows than the second best.
 const LEAD: u32 = 3;
+/// So many flows at most are considered for a response: with more, the order of the QP numbers decides.
+const CANDIDATES: usize = 64;
 /// What an agreeing UDP source port counts as.
 const PORT_VOTES: u32 = 3;
 
@@ -119,10 +123,15 @@ impl Tracker {
         };
         self.last = Some((key, id));
         if self.file.is_none_or(|(file, _)| file != source.file) {
-            self.file = Some((source.file, packet.time < self.latest));
+            let start = *self.start.get_or_insert(packet.time);
+            // A file that continues the one before may begin a little before its end.
+            let nearer_to_start = packet.time.saturating_sub(start) < self.latest.saturating_sub(packet.time);
+            self.file = Some((source.file, packet.time < self.latest && nearer_to_start));
         }
-        self.latest = self.latest.max(packet.time);
         let beside = self.file.is_some_and(|(_, beside)| beside);
+        if !beside {
+            self.latest = self.latest.max(packet.time);
+        }
         let flow = &mut self.flows[id.0 as usize];
         let owner = if packet.is_response() { flow.partner.unwrap_or(id) } else { id };
         if !flow.takes(source, packet, beside) {
@@ -200,7 +209,7 @@ impl Tracker {
         match &mut flow.held {
             Some(held) if held.len() < HELD => held.push(*packet),
             Some(_) => {
-                let best = best(&flow.votes).map(|(partner, _)| partner);
+                let best = self.free_best(id);
                 match best.or_else(|| self.of_same_rank(id)).or_else(|| self.that_chose(id)) {
                     Some(partner) => self.pair(id, partner, Pairing::Likely, sink),
                     None => self.release(id, sink),
@@ -231,8 +240,9 @@ impl Tracker {
             return None;
         }
         let others = self.alone.get(&(to, from))?;
-        let fits = |other: &&FlowId| self.flows[other.0 as usize].may_have_asked(packet);
-        let candidates: Vec<FlowId> = others.iter().filter(fits).copied().collect();
+        // On loopback both directions have the same addresses.
+        let fits = |other: &&FlowId| **other != id && self.flows[other.0 as usize].may_have_asked(packet);
+        let candidates: Vec<FlowId> = others.iter().filter(fits).take(CANDIDATES).copied().collect();
         if let [only] = candidates[..] {
             return Some((only, Pairing::Psn));
         }
@@ -252,6 +262,13 @@ impl Tracker {
         let decided = best(&votes).filter(|(_, lead)| *lead >= LEAD).map(|(partner, _)| partner);
         self.flows[id.0 as usize].votes = votes;
         decided.map(|partner| (partner, Pairing::Likely))
+    }
+
+    /// The flow that has the most votes, of those without a partner.
+    fn free_best(&self, id: FlowId) -> Option<FlowId> {
+        let is_free = |(voted, _): &&(FlowId, u32)| self.flows[voted.0 as usize].partner.is_none();
+        let votes: Vec<(FlowId, u32)> = self.flows[id.0 as usize].votes.iter().filter(is_free).copied().collect();
+        best(&votes).map(|(partner, _)| partner)
     }
 
     /// Of the flows that may be the partner, the one with the same rank among the QP numbers.
@@ -275,13 +292,17 @@ impl Tracker {
         let FlowKey { from, to, .. } = self.flows[id.0 as usize].key;
         let chooses = |other: &&FlowId| {
             let votes = &self.flows[other.0 as usize].votes;
-            let best = best(votes).map(|(best, _)| best).or_else(|| self.of_same_rank(**other));
-            votes.iter().any(|(voted, _)| *voted == id) && best == Some(id)
+            let best = self.free_best(**other).or_else(|| self.of_same_rank(**other));
+            **other != id && votes.iter().any(|(voted, _)| *voted == id) && best == Some(id)
         };
         self.alone.get(&(to, from))?.iter().find(chooses).copied()
     }
 
     fn pair(&mut self, one: FlowId, other: FlowId, pairing: Pairing, sink: &mut impl Sink) {
+        let is_paired = |id: FlowId| self.flows[id.0 as usize].partner.is_some();
+        if one == other || is_paired(one) || is_paired(other) {
+            return;
+        }
         let mut waiting = Vec::new();
         for (id, partner) in [(one, other), (other, one)] {
             let flow = &mut self.flows[id.0 as usize];
@@ -302,7 +323,7 @@ impl Tracker {
     /// numbers.
     fn pair_rest(&mut self, sink: &mut impl Sink) {
         let mut waiting: Vec<FlowId> = self.alone.values().flatten().copied().collect();
-        waiting.sort_by_key(|id| self.flows[id.0 as usize].key.qpn);
+        waiting.sort_by_key(|id| (self.flows[id.0 as usize].key.qpn, *id));
         for id in waiting {
             let flow = &self.flows[id.0 as usize];
             if flow.partner.is_some() {
@@ -338,7 +359,8 @@ impl Tracker {
         } else if owner != id {
             half.response(packet, &mut |event| sink(owner, record, event));
         }
-        sink(owner, record, Event::Packet { at: packet, from_requester });
+        let open = half.open().len() as u32;
+        sink(owner, record, Event::Packet { at: packet, from_requester, open });
     }
 }
 

@@ -208,13 +208,13 @@ fn connection(number: usize, id: FlowId, flows: &[Flow]) -> Connection {
     Connection { id: number, ends: peers(id, flows), pairing, halves }
 }
 
-/// `None` if the end sent no requests.
+/// `None` if no packet of it was seen.
 fn half(requester: usize, flow: &Flow) -> Option<Half> {
     let stats = &flow.record.stats;
     if stats.packets == 0 {
         return None;
     }
-    let duration_ns = stats.last - stats.first;
+    let duration_ns = stats.last.saturating_sub(stats.first);
     let (timeline_start, timeline_interval_ns, intervals) = stats.timeline.parts();
     let interval = |interval: &crate::flow::Interval| Interval {
         bytes: interval.bytes,
@@ -249,7 +249,7 @@ fn half(requester: usize, flow: &Flow) -> Option<Half> {
 }
 
 fn entry(finding: &Finding, flows: &[Flow], ids: &HashMap<FlowId, usize>) -> FindingEntry {
-    let mut connections: Vec<usize> = finding.flows.iter().map(|flow| ids[flow]).collect();
+    let mut connections: Vec<usize> = finding.flows.iter().filter_map(|flow| ids.get(flow)).copied().collect();
     connections.dedup();
     let [requester, responder] = peers(finding.flows[0], flows);
     let clips = finding.flows.iter().filter_map(|flow| flows[flow.0 as usize].record.clips.of(&finding.frames));

@@ -59,7 +59,7 @@ fn finding(out: &mut String, number: usize, entry: &FindingEntry, document: &Doc
     let end = entry.to.saturating_sub(document.capture.start) as f64 / 1e9;
     let mut line = format!("{start:.6} s to {end:.6} s");
     if !entry.frames.is_empty() {
-        let _ = write!(line, ", frames {}", frames(entry));
+        let _ = write!(line, ", frames {}", frames(entry, document));
     }
     let _ = writeln!(out, "{}", wrapped(&line, 3));
     let _ = writeln!(out, "{}", wrapped(&entry.text, 3));
@@ -81,10 +81,19 @@ fn advised(out: &mut String, advice: &[Advice]) {
     }
 }
 
-fn frames(entry: &FindingEntry) -> String {
-    let numbers: Vec<String> = entry.frames.iter().take(8).map(u64::to_string).collect();
-    let more = if entry.frames.len() > numbers.len() { " …" } else { "" };
-    format!("{}{more}", numbers.join(", "))
+/// The numbers of frames; of several files with the name of each.
+fn frames(entry: &FindingEntry, document: &Document) -> String {
+    const SHOWN: usize = 8;
+    let numbers: Vec<(u64, u16)> =
+        entry.frames.iter().copied().zip(entry.frame_files.iter().copied()).take(SHOWN).collect();
+    let of_one = |group: &[(u64, u16)]| {
+        let list: Vec<String> = group.iter().map(|(number, _)| number.to_string()).collect();
+        let name = document.files.get(usize::from(group[0].1)).filter(|_| document.files.len() > 1);
+        name.map_or(list.join(", "), |name| format!("{} of {name}", list.join(", ")))
+    };
+    let groups: Vec<String> = numbers.chunk_by(|one, next| one.1 == next.1).map(of_one).collect();
+    let more = if entry.frames.len() > SHOWN { " …" } else { "" };
+    format!("{}{more}", groups.join("; "))
 }
 
 fn cost(entry: &FindingEntry) -> String {

@@ -64,7 +64,7 @@ fn find_in(link_type: LinkType, data: &[u8]) {
 fn in_range(error: &CaptureError, len: u64) {
     match error {
         CaptureError::Open { .. } => panic!("nothing was opened: {error}"),
-        CaptureError::NotACapture { .. } => {}
+        CaptureError::Empty | CaptureError::NotACapture { .. } => {}
         CaptureError::Read { offset, .. }
         | CaptureError::Truncated { offset }
         | CaptureError::Corrupt { offset, .. } => assert!(*offset <= len, "{error}"),

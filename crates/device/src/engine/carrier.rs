@@ -10,6 +10,7 @@ use crate::os::threads;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 use weir_link::capture::{Capture, CaptureOptions};
 use weir_link::faults::Faults;
 use weir_link::{Carrier, Ports};
@@ -68,9 +69,17 @@ fn captured(ports: Ports, device: &DeviceInfo, config: &Config, path: &Path) -> 
         }
         Some(size) => {
             let (path, interface) = (path.to_owned(), device.ifname.clone());
+            check_writable(&path).inspect_err(|error| log_error(&path, error))?;
+            let opened = SystemTime::now();
             // On the thread that writes, at the first stall or error: a run without any leaves other files alone.
             let open = move || {
-                let path = unused(&path, &interface);
+                let mut path = unused(&path, &interface);
+                // A process of the same run may have written it and ended.
+                if path.metadata().and_then(|file| file.modified()).is_ok_and(|written| written >= opened)
+                    && path.metadata().is_ok_and(|file| file.len() > 0)
+                {
+                    path = beside(&path, &interface);
+                }
                 File::create(&path).inspect_err(|error| log_error(&path, error))
             };
             Capture::remember(ports, Box::new(open), size, &options)
@@ -89,6 +98,25 @@ fn spawn(body: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     threads::spawn_unwatched(c"weir-capture", STACK, body).map_err(|error| io::Error::from_raw_os_error(error.0))
 }
 
+/// Whether a file can be made there later, without a trace of the question.
+fn check_writable(path: &Path) -> io::Result<()> {
+    let path = PathBuf::from(path.to_string_lossy().replace("%p", &std::process::id().to_string()));
+    match OpenOptions::new().append(true).open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            OpenOptions::new().append(true).create_new(true).open(&path)?;
+            std::fs::remove_file(&path)
+        }
+        other => other.map(|_| ()),
+    }
+}
+
+/// The path with the pid and the interface before its extension.
+fn beside(path: &Path, interface: &str) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let ending = path.extension().unwrap_or("pcapng".as_ref()).to_string_lossy();
+    path.with_file_name(format!("{stem}.{}.{interface}.{ending}", std::process::id()))
+}
+
 /// The path with `%p` replaced by the pid. If another process writes that file, or this process does for another
 /// device, the pid and the interface are inserted before its extension.
 fn unused(path: &Path, interface: &str) -> PathBuf {
@@ -104,9 +132,7 @@ fn unused(path: &Path, interface: &str) -> PathBuf {
     match claim {
         Ok(Some(file)) => CLAIMED.get().lock().push(file),
         Ok(None) => {
-            let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-            let ending = path.extension().unwrap_or("pcapng".as_ref()).to_string_lossy();
-            return path.with_file_name(format!("{stem}.{pid}.{interface}.{ending}"));
+            return beside(&path, interface);
         }
         // Creating the capture reports this error.
         Err(_) => {}

@@ -134,7 +134,7 @@ pub fn run(scenario: &Scenario) -> anyhow::Result<Recording> {
     driver.ended = true;
     sim.finish_captures()?;
     drop((sim, driver));
-    let log = Rc::try_unwrap(log).map(RefCell::into_inner).unwrap_or_default();
+    let log = Rc::try_unwrap(log).map(RefCell::into_inner).expect("the simulation is over and holds it no more");
     Ok(Recording { captures: captures.map(|shared| shared.0.take()), log })
 }
 
