@@ -165,19 +165,20 @@ impl Drain {
         let (bytes, frames) = whole_blocks(first, second, self.section.left.min(AT_ONCE as u64) as usize);
         let cut = bytes.min(first.len());
         let written = self.write(&first[..cut], &second[..bytes - cut]);
-        let counter = if written { &self.shared.written } else { &self.shared.dropped };
-        counter.fetch_add(frames, Ordering::Relaxed);
-        self.section.written += if written { frames } else { 0 };
+        self.shared.written.fetch_add(written, Ordering::Relaxed);
+        self.shared.dropped.fetch_add(frames - written, Ordering::Relaxed);
+        self.section.written += written;
         self.section.left = self.section.left.saturating_sub(bytes as u64);
         chunk.commit(bytes);
         bytes > 0
     }
 
-    /// Writes both; false if that failed now or before.
-    fn write(&mut self, first: &[u8], second: &[u8]) -> bool {
-        let Some(file) = self.file.as_mut().filter(|_| self.failure.is_none()) else { return false };
-        self.failure = file.write(first, second).err();
-        self.failure.is_none()
+    /// Writes both; returns the number of blocks that are in the file, not all of them if writing failed now or before.
+    fn write(&mut self, first: &[u8], second: &[u8]) -> u64 {
+        let Some(file) = self.file.as_mut().filter(|_| self.failure.is_none()) else { return 0 };
+        let (blocks, outcome) = file.write(first, second);
+        self.failure = outcome.err();
+        blocks
     }
 
     /// Adds statistics to the section, unless the last ones are still right; often enough, or now.
@@ -200,15 +201,21 @@ impl Blocks {
         Blocks { file, whole: 0 }
     }
 
-    fn write(&mut self, first: &[u8], second: &[u8]) -> io::Result<()> {
-        let all = first.len() + second.len();
+    /// Returns the number of blocks that are in the file.
+    fn write(&mut self, first: &[u8], second: &[u8]) -> (u64, io::Result<()>) {
         let outcome = self.write_both(first, second);
-        match outcome {
-            Ok(()) => self.whole += all as u64,
+        let written = match &outcome {
+            Ok(()) => first.len() + second.len(),
+            // The disk had room for some of them. Pipes have no position.
+            Err(_) => self.file.stream_position().map_or(0, |at| at.saturating_sub(self.whole) as usize),
+        };
+        let (whole, blocks) = blocks_within(first, second, written);
+        self.whole += whole as u64;
+        if outcome.is_err() {
             // Pipes cannot be truncated; the first error is the one to report.
-            Err(_) => _ = self.file.set_len(self.whole).and_then(|()| self.file.seek(SeekFrom::Start(self.whole))),
+            let _ = self.file.set_len(self.whole).and_then(|()| self.file.seek(SeekFrom::Start(self.whole)));
         }
-        outcome
+        (blocks, outcome)
     }
 
     /// With one system call if possible: a process that is killed leaves no part of a block.
@@ -228,17 +235,34 @@ impl Blocks {
 /// number of these blocks.
 fn whole_blocks(first: &[u8], second: &[u8], most: usize) -> (usize, u64) {
     let (mut bytes, mut frames) = (0, 0);
-    while bytes < most {
-        let at = bytes + LENGTH_AT;
-        // Blocks and ring are multiples of four long.
-        let length = first
-            .get(at..at + 4)
-            .or_else(|| second.get(at.checked_sub(first.len())?..)?.first_chunk::<4>().map(|word| &word[..]));
-        let Some(length) = length.and_then(|word| word.first_chunk::<4>()) else { break };
-        bytes += (u32::from_le_bytes(*length) as usize).max(START);
+    while bytes < most
+        && let Some(length) = length_at(first, second, bytes)
+    {
+        bytes += length;
         frames += 1;
     }
     (bytes.min(first.len() + second.len()), frames)
+}
+
+/// As [`whole_blocks`], of blocks that lie within `most` bytes.
+fn blocks_within(first: &[u8], second: &[u8], most: usize) -> (usize, u64) {
+    let (mut bytes, mut blocks) = (0, 0);
+    while let Some(length) = length_at(first, second, bytes).filter(|length| bytes + length <= most) {
+        bytes += length;
+        blocks += 1;
+    }
+    (bytes, blocks)
+}
+
+/// The length of the block that begins at this place of two slices that follow each other.
+fn length_at(first: &[u8], second: &[u8], block: usize) -> Option<usize> {
+    let at = block + LENGTH_AT;
+    // Blocks and ring are multiples of four long.
+    let word = first.get(at..at + 4).or_else(|| {
+        let at = at.checked_sub(first.len())?;
+        second.get(at..at + 4)
+    })?;
+    Some((u32::from_le_bytes(*word.first_chunk()?) as usize).max(START))
 }
 
 /// Nanoseconds since 1970.
@@ -298,5 +322,9 @@ mod tests {
             }
         }
         assert_eq!(whole_blocks(&[], &[], 10), (0, 0));
+        let (first, second) = all.split_at(16);
+        for (most, expected) in [(11, (0, 0)), (12, (12, 1)), (31, (12, 1)), (32, (32, 2)), (1000, (72, 3))] {
+            assert_eq!(blocks_within(first, second, most), expected, "{most} at most");
+        }
     }
 }
