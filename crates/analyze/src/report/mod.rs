@@ -6,4 +6,4 @@ mod text;
 
 pub use comments::comments;
 pub use document::{Connection, Document, FindingEntry, Half, Interval, LadderStep, Peer};
-pub use text::{Style, text};
+pub use text::{Style, headline, text};
