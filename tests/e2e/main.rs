@@ -24,6 +24,7 @@ mod interop;
 mod invalidate;
 mod kernel;
 mod killed;
+mod live;
 mod loading;
 mod local;
 mod matrix;
@@ -92,6 +93,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         rdmacm_ends::trials(),
         transports::trials(whole),
         analyze::trials(),
+        live::trials(),
         capture::trials(),
         capture_ring::trials(),
         matrix::trials(whole),
