@@ -24,6 +24,7 @@ pub fn trials() -> Vec<Trial> {
             damming(bed, &["--local", "off", "--framing", "roce"])
         }),
         trial(Topology::Loopback, "a program goes on when its watcher is killed", killed),
+        trial(Topology::Loopback, "a watcher that was stopped sees what comes later", stopped),
         trial(Topology::Loopback, "weir analyze --live --pid watches a process until it ends", one_process),
     ]
 }
@@ -109,18 +110,24 @@ fn taps(pid: u32) -> Result<usize> {
     Ok(links.filter(|link| link.as_ref().is_ok_and(|path| path.starts_with("/memfd:weir-tap (deleted)"))).count())
 }
 
-fn killed(bed: &Bed) -> Result<()> {
-    let run = tempfile::tempdir()?;
+/// `ib_write_bw` in a run folder for some seconds: client and server.
+fn traffic(bed: &Bed, run: &Path, seconds: u32) -> Result<[Child; 2]> {
     let port = bed.stage.free_port(Side::A)?;
-    let line = format!("ib_write_bw -F -d {} -p {port} -D 6", bed.stage.device());
+    let line = format!("ib_write_bw -F -d {} -p {port} -D {seconds}", bed.stage.device());
     let mut server = bed.weir(Side::A, &[], line.split(' '));
-    let mut server = Child::spawn(server.env("WEIR_RUN_DIR", run.path()), "server")?;
+    let mut server = Child::spawn(server.env("WEIR_RUN_DIR", run), "server")?;
     server.wait_listening(Protocol::Tcp, port, Duration::from_secs(10))?;
     let mut client = bed.weir(Side::B, &[], line.split(' '));
-    client.arg(bed.stage.address(Side::A).to_string()).env("WEIR_RUN_DIR", run.path());
+    client.arg(bed.stage.address(Side::A).to_string()).env("WEIR_RUN_DIR", run);
     let client = Child::spawn(&mut client, "client")?;
-    // They run before the watcher comes.
     until("traffic", || Ok((client.cpu()? > Duration::from_millis(300)).then_some(())))?;
+    Ok([client, server])
+}
+
+fn killed(bed: &Bed) -> Result<()> {
+    let run = tempfile::tempdir()?;
+    // They run before the watcher comes.
+    let [client, server] = traffic(bed, run.path(), 6)?;
     ensure!(taps(client.pid())? == 0, "a tap without a watcher");
     let watcher = watcher(run.path(), &["--json"])?;
     until("a tap", || Ok((taps(client.pid())? == 1 && taps(server.pid())? == 1).then_some(())))?;
@@ -131,6 +138,26 @@ fn killed(bed: &Bed) -> Result<()> {
         let ended = program.wait(Duration::from_secs(30))?.success()?;
         ensure!(ended.stderr.is_empty(), "{}", ended.printed());
     }
+    Ok(())
+}
+
+fn stopped(bed: &Bed) -> Result<()> {
+    let run = tempfile::tempdir()?;
+    let watcher = watcher(run.path(), &["--json"])?;
+    let [client, server] = traffic(bed, run.path(), 7)?;
+    until("a tap", || Ok((taps(client.pid())? == 1).then_some(())))?;
+    let signal = |signal| kill(Pid::from_raw(watcher.pid() as i32), signal);
+    signal(Signal::SIGSTOP)?;
+    until("the end of the taps", || Ok((taps(client.pid())? + taps(server.pid())? == 0).then_some(())))?;
+    signal(Signal::SIGCONT)?;
+    until("other taps", || Ok((taps(client.pid())? == 1).then_some(())))?;
+    for program in [client, server] {
+        program.wait(Duration::from_secs(30))?.success()?;
+    }
+    let (document, ended) = report(watcher)?;
+    let duration = document["connections"][0]["halves"][0]["duration_ns"].as_u64();
+    ensure!(duration > Some(6_000_000_000), "nothing was seen after the pause: {}", ended.printed());
+    ensure!(document["files"].as_array().is_some_and(|files| files.len() == 4), "{}", ended.printed());
     Ok(())
 }
 

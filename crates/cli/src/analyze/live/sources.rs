@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_analyze::{Analysis, Observed};
 use weir_device::stat::read::Unreadable;
 use weir_device::tap::ring::Reader;
-use weir_device::tap::watch::{self, INTERVAL, Record, Watched};
+use weir_device::tap::watch::{self, DeviceTap, INTERVAL, Record, Watched};
 
 /// So long after its time stamp every packet can be read, ns: a thread may lose its core between the two.
 const SETTLED: u64 = 30_000_000;
@@ -35,6 +35,7 @@ struct Tap {
     number: u16,
     /// Its process.
     folder: PathBuf,
+    device: String,
     reader: Reader,
     missed: u64,
 }
@@ -84,16 +85,13 @@ impl Sources {
         }
         // What a process that has ended by now has written is read below.
         let ended: Vec<Watched> = self.processes.extract_if(.., |process| !process.is_alive()).collect();
-        self.open_taps();
+        self.open_taps(analysis);
         let now = weir_device::now().0;
         self.read(analysis);
         let mut given = self.give(analysis, now.saturating_sub(SETTLED));
         for process in ended {
             eprintln!("weir: {} (process {}) has ended", process.program(), process.pid());
-            // Its packets come before those that its peers report from now on.
-            given += self.give(analysis, u64::MAX);
-            let is_of = |tap: &mut Tap| tap.folder == process.folder();
-            self.taps.extract_if(.., is_of).for_each(|tap| analysis.source_ended(tap.number));
+            given += self.end_taps(analysis, |tap| tap.folder == process.folder());
         }
         given
     }
@@ -144,23 +142,38 @@ impl Sources {
         self.processes.push(process);
     }
 
-    fn open_taps(&mut self) {
+    fn open_taps(&mut self, analysis: &mut Analysis) {
+        let mut opened = Vec::new();
         for process in &mut self.processes {
             for found in process.new_taps() {
                 let name = format!("{} (process {})", process.program(), process.pid());
-                let tap = match found {
-                    Ok(tap) => tap,
-                    Err(error) => {
-                        eprintln!("weir: {name} cannot be watched: {error}{}", advice(&error));
-                        continue;
-                    }
-                };
-                let Ok(number) = u16::try_from(self.names.len()) else { continue };
-                self.names.push(format!("{name} on {}", tap.device));
-                let folder = process.folder().to_owned();
-                self.taps.push(Tap { number, folder, reader: tap.reader, missed: 0 });
+                match found {
+                    Ok(tap) => opened.push((name, process.folder().to_owned(), tap)),
+                    Err(error) => eprintln!("weir: {name} cannot be watched: {error}{}", advice(&error)),
+                }
             }
         }
+        for (name, folder, DeviceTap { device, reader }) in opened {
+            // The device was opened again, or this watcher was stopped for so long that the tap was freed.
+            if self.taps.iter().any(|tap| tap.folder == folder && tap.device == device) {
+                self.read(analysis);
+                self.end_taps(analysis, |tap| tap.folder == folder && tap.device == device);
+            }
+            let Ok(number) = u16::try_from(self.names.len()) else {
+                eprintln!("weir: {name} is not watched: this watcher has seen 65536 devices; start another");
+                continue;
+            };
+            self.names.push(format!("{name} on {device}"));
+            self.taps.push(Tap { number, folder, device, reader, missed: 0 });
+        }
+    }
+
+    /// Taps that get no more packets. Returns the number of packets that were given to the analysis.
+    fn end_taps(&mut self, analysis: &mut Analysis, ended: impl Fn(&Tap) -> bool) -> usize {
+        // Their packets come before those that their peers report from now on.
+        let given = self.give(analysis, u64::MAX);
+        self.taps.extract_if(.., |tap| ended(tap)).for_each(|tap| analysis.source_ended(tap.number));
+        given
     }
 
     fn read(&mut self, analysis: &mut Analysis) {
