@@ -43,10 +43,8 @@ impl Record {
         let mut headers = [0; ROOM];
         let len = self.headers.emit(&mut headers);
         words[0] = self.time;
-        words[1] = u64::from(self.own_qp) & QPN
-            | (u64::from(self.other_qp) & QPN) << OTHER
-            | SENT * u64::from(self.sent)
-            | (len as u64) << LEN;
+        let (own, other) = (u64::from(self.own_qp) & QPN, u64::from(self.other_qp) & QPN);
+        words[1] = own | (other << OTHER) | (SENT * u64::from(self.sent)) | ((len as u64) << LEN);
         words[2] = self.payload.into();
         [words[3], words[4]] = halves(self.local);
         [words[5], words[6]] = halves(self.remote);
@@ -67,7 +65,7 @@ impl Record {
             time: words[0],
             sent: words[1] & SENT != 0,
             own_qp: (words[1] & QPN) as u32,
-            other_qp: (words[1] >> OTHER & QPN) as u32,
+            other_qp: ((words[1] >> OTHER) & QPN) as u32,
             local: address([words[3], words[4]]),
             remote: address([words[5], words[6]]),
             payload: words[2] as u32,
@@ -85,7 +83,7 @@ fn halves(address: IpAddr) -> [u64; 2] {
 }
 
 fn address([high, low]: [u64; 2]) -> IpAddr {
-    Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)).to_canonical()
+    Ipv6Addr::from_bits((u128::from(high) << 64) | u128::from(low)).to_canonical()
 }
 
 #[cfg(test)]

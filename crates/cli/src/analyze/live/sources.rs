@@ -177,8 +177,13 @@ impl Sources {
     }
 
     fn read(&mut self, analysis: &mut Analysis) {
+        // No adapter writes times to come, and a packet with such a time would wait for ever.
+        let latest = weir_device::now().0 + SETTLED;
         for tap in &mut self.taps {
-            tap.reader.read(|number, record| self.waiting.push((tap.number, number, record)));
+            tap.reader.read(|number, record| {
+                let time = record.time.min(latest);
+                self.waiting.push((tap.number, number, Record { time, ..record }));
+            });
             analysis.missed(tap.reader.missed() - tap.missed);
             tap.missed = tap.reader.missed();
         }
