@@ -37,9 +37,11 @@ bin:
 	cargo build --release -p weir-cli
 	install -D $(TARGET)/release/weir $(STAGE)/bin/weir
 
-lib: ## Build libibverbs.so.1 alone
+lib: ## Build libibverbs.so.1 and the layer of `weir doctor`
 	cargo build --release -p weir-verbs
 	crates/verbs/link.sh $(TARGET)/release $(STAGE)
+	cargo build --release -p weir-layer
+	install -D $(TARGET)/release/libweir_layer.so $(STAGE)/lib/weir/libweir-layer.so
 
 # Weir's C programs beside the adapter: weir-verify checks every byte, weir-odp measures paging, weir-micro is the
 # papers' micro-benchmark, weir-crowd is many processes at once.

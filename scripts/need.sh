@@ -17,6 +17,8 @@ librdmacm-dev   /usr/include/rdma/rdma_cma.h       test       a program of the t
 gcc             cc                                 demo,test,interop,conformance,strangers  links the library, builds weir-verify
 libc6-dev       /usr/include/stdlib.h              demo,test,interop,conformance,strangers  headers to build weir-verify with
 tshark          tshark                             test       reads Weir's captures, for comparison
+chromium        chromium                           test       opens the page of `weir analyze --html`
+chromium-driver chromedriver                       test       clicks in it
 ucx-utils       ucx_perftest                       test       UCX over Weir, and a baseline in the benches
 libopenmpi-dev  mpicc.openmpi                      test       MPI programs over Weir
 openmpi-bin     mpirun.openmpi                     test,strangers  starts them

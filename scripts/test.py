@@ -60,6 +60,7 @@ NEEDS = {
     'userfaultfd': has_userfaultfd,
     'huge pages': lambda: free_huge_pages() > 0,
     'tshark': lambda: shutil.which('tshark') is not None,
+    'chromium': lambda: all(shutil.which(program) for program in ('chromium', 'chromedriver', 'setpriv')),
 }
 
 

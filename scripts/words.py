@@ -15,7 +15,7 @@ WORDS = re.compile(
     r"|believes?|believed)\b",
     re.IGNORECASE,
 )
-SUFFIXES = {".rs", ".c", ".h", ".py", ".sh", ".md", ".toml", ".map", ""}
+SUFFIXES = {".rs", ".c", ".h", ".py", ".sh", ".md", ".toml", ".map", ".js", ".css", ""}
 # What builds and tools leave behind.
 SKIPPED_FOLDERS = {"target", ".git", "__pycache__", "corpus", "artifacts", "coverage"}
 # The list of the words, twice, and the licences.

@@ -11,6 +11,7 @@ mod benches;
 mod capture;
 mod capture_ring;
 mod command;
+mod doctor;
 mod ending;
 mod examples;
 mod fabric;
@@ -74,6 +75,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         attack::trials(),
         firewall::trials(),
         fork::trials(),
+        doctor::trials(whole),
         ending::trials(),
         examples::trials(),
         fabric::trials(),

@@ -77,7 +77,7 @@ fn settings(purpose: &'static str, settings: &[(Layer, &'static str, &str, &'sta
 /// Against on-demand paging in places where its faults cost most.
 pub fn no_odp() -> Vec<Advice> {
     settings(
-        "Pin the memory: pinned memory has no page faults",
+        "Pin the memory, which then has no page faults",
         &[
             (Layer::Verbs, "ibv_reg_mr", "without IBV_ACCESS_ON_DEMAND", ""),
             (Layer::Ucx, "UCX_IB_REG_METHODS", "rcache,direct", "up to 1.13, which may register on demand"),
@@ -114,7 +114,7 @@ pub fn short_rnr() -> Vec<Advice> {
 /// A dummy operation that shows the responder what is missing (T 7.1).
 pub fn dummy() -> Vec<Advice> {
     settings(
-        "Post another request while one is late: the responder then sends a sequence NAK, and no timeout passes",
+        "Post another request while one is late, so that a sequence NAK replaces the timeout",
         &[(Layer::Verbs, "ibv_post_send", "a dummy request, such as a READ of one byte", "")],
     )
 }
@@ -122,7 +122,7 @@ pub fn dummy() -> Vec<Advice> {
 /// Fewer QPs that meet one page.
 pub fn fewer_qps() -> Vec<Advice> {
     settings(
-        "Let fewer QPs meet the same missing pages: each dropped response costs an event of the adapter",
+        "Let fewer QPs meet the same missing pages, because each dropped response costs an event",
         &[
             (Layer::Verbs, "QPs with requests on ODP memory", "10 at most", ""),
             (Layer::Nccl, "NCCL_IB_QPS_PER_CONNECTION", "1", ""),
@@ -169,10 +169,10 @@ pub fn more_receives() -> Vec<Advice> {
     )
 }
 
-/// A timer whose code 0 is the longest delay.
+/// The timer of which code 0 is the longest delay.
 pub fn rnr_timer_not_zero() -> Vec<Advice> {
     settings(
-        "Set the RNR timer: code 0 is 655.36 ms, the longest delay",
+        "Set the RNR timer, because code 0 is 655.36 ms, the longest delay",
         &[
             (Layer::Verbs, "min_rnr_timer", "12", "0.64 ms; an attribute of the responder's QP"),
             (Layer::Libfabric, "FI_VERBS_MIN_RNR_TIMER", "12", "default 12"),
@@ -222,7 +222,7 @@ pub fn cables() -> Vec<Advice> {
 /// A path that keeps the order.
 pub fn one_path() -> Vec<Advice> {
     settings(
-        "Keep the order of a QP's packets: go-back-N treats another order as loss",
+        "Keep the order of a QP's packets, because go-back-N treats another order as loss",
         &[(Layer::Network, "load balancing", "per flow, not per packet", "")],
     )
 }

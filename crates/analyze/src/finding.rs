@@ -31,7 +31,7 @@ pub enum FindingKind {
 #[derive(Clone, Debug)]
 pub struct Finding {
     pub kind: FindingKind,
-    /// The flows whose requests it is about, at least one; several if it involves many connections of a host.
+    /// The flows of the requests that it is about, at least one; several if it involves many connections of a host.
     pub flows: Vec<FlowId>,
     /// Evidence, a part of it if there is much.
     pub frames: Vec<FrameId>,

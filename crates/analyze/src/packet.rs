@@ -40,6 +40,13 @@ pub struct Marks {
     pub congested: bool,
 }
 
+impl Marks {
+    /// Whether it tells something about the network.
+    pub fn is_remarkable(self) -> bool {
+        self.bad_icrc || self.congested
+    }
+}
+
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use weir_capture::packet::Address;
 use weir_wire::cm::{Message, Req};
 
-/// The connections whose set-up was captured.
+/// The connections with a captured set-up.
 #[derive(Debug, Default)]
 pub struct Setups {
     /// REQs without a REP so far, by their sender and its communication ID.

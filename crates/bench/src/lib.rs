@@ -13,6 +13,7 @@ mod captured;
 mod cm;
 mod cmtime;
 mod cores;
+mod doctor;
 mod ecosystem;
 mod fabric;
 mod idle;
@@ -52,7 +53,7 @@ use weir_stage::Stage;
 #[derive(Args, Debug)]
 pub struct BenchArgs {
     /// Benches to run, by name or by the first part of a name (`write-1m`); without names, all usual ones. `busy`,
-    /// `capture`, `cm`, `ecosystem` and `same-host` take names of their rows (`ecosystem mpi`)
+    /// `capture`, `cm`, `doctor`, `ecosystem` and `same-host` take names of their rows (`ecosystem mpi`)
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Print JSON instead of a table
@@ -100,7 +101,7 @@ struct Alone {
     run: fn(&Request<'_>) -> Result<ExitCode>,
 }
 
-const ALONE: [Alone; 11] = [
+const ALONE: [Alone; 12] = [
     Alone {
         name: "analyze",
         what: "captures: bytes per second of one core, against tshark (only when named, alone)",
@@ -124,6 +125,12 @@ const ALONE: [Alone; 11] = [
         what: "connections of librdmacm that are set up and torn down, by cmtime (only when named, alone)",
         rows: cm::rows,
         run: cm::run,
+    },
+    Alone {
+        name: "doctor",
+        what: "what `weir doctor` costs, against the same program without it (only when named, alone)",
+        rows: doctor::rows,
+        run: doctor::run,
     },
     Alone {
         name: "ecosystem",

@@ -31,6 +31,8 @@ pub enum Measurement {
     Iperf3,
     /// Half round trip of WRITEs or SENDs, median.
     Latency { verb: Verb, size: usize },
+    /// The same under `weir doctor`.
+    WatchedLatency { verb: Verb, size: usize },
     /// Half round trip of a UDP datagram as long as the frame of an 8-byte WRITE.
     RawLatency,
     /// Half round trip in a test of UCX, median.
@@ -117,7 +119,7 @@ impl Measurement {
         match self {
             Perftest { .. } | Raw { .. } | Ucx { .. } | Iperf3 => Unit::BytesPerSecond,
             FabricRate { .. } | MpiRate { .. } => Unit::BytesPerSecond,
-            Latency { .. } | RawLatency | UcxLatency { .. } => Unit::Seconds,
+            Latency { .. } | WatchedLatency { .. } | RawLatency | UcxLatency { .. } => Unit::Seconds,
             FabricLatency { .. } | MpiLatency { .. } => Unit::Seconds,
             MessageRate { .. } | UcxMessageRate { .. } => Unit::MessagesPerSecond,
             EventCpu(_) | Iperf3Cpu => Unit::CpuSecondsPerByte,
@@ -147,6 +149,7 @@ impl Measurement {
             RawLatency => "raw UDP ping-pong".into(),
             Iperf3Cpu => "iperf3 CPU".into(),
             Latency { verb, size } => format!("Weir's {} {}", verb.latency_program(), bytes(size)),
+            WatchedLatency { verb, size } => format!("watched {} {}", verb.latency_program(), bytes(size)),
             MessageRate { verb, size } => format!("Weir's {} {}", verb.program(), bytes(size)),
             EventCpu(_) | Idle | QpMemory(_) => format!("{self:?}"),
             Connections { count, .. } => format!("{} -c {count}", cmtime::PROGRAM),
@@ -163,7 +166,7 @@ impl Measurement {
         match self {
             Perftest { verb, .. } | EventCpu(verb) | MessageRate { verb, .. } => vec![verb.program()],
             Idle | QpMemory(_) => vec!["ib_write_bw"],
-            Latency { verb, .. } => vec![verb.latency_program()],
+            Latency { verb, .. } | WatchedLatency { verb, .. } => vec![verb.latency_program()],
             Ucx { .. } | UcxLatency { .. } | UcxMessageRate { .. } => vec!["ucx_perftest"],
             FabricLatency { .. } | FabricRate { .. } => vec![fabric::PROGRAM],
             MpiLatency { .. } | MpiRate { .. } => mpi::PROGRAMS.to_vec(),
@@ -231,6 +234,15 @@ impl<'a> Runner<'a> {
             Iperf3Cpu => Ok(peers::iperf3(stage, seconds)?.cpu_per_byte),
             Measurement::Latency { verb, size } => {
                 self.median(measurement, |stage, n| perftest::latency(stage, verb, size, n))
+            }
+            WatchedLatency { verb, size } => {
+                let mut median = 0.0;
+                self.run_for_time(measurement, LATENCY_PILOT, |n| {
+                    let latency = perftest::watched_latency(stage, verb, size, n)?;
+                    median = latency.median;
+                    Ok(0.5 / latency.mean)
+                })?;
+                Ok(median)
             }
             RawLatency => raw::latency(stage, seconds),
             UcxLatency { test, size, over } => {

@@ -2,6 +2,7 @@
 
 use super::under_weir;
 use anyhow::{Context, Result, ensure};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use weir_stage::pair::{self, Outcome};
@@ -91,8 +92,15 @@ pub fn prepare(stage: &Stage, program: &str, icrc: Icrc, arguments: &[String]) -
 
 /// As [`prepare`], with these options of `weir run`.
 fn prepare_with(stage: &Stage, program: &str, options: &[&str], arguments: &[String]) -> Result<Prepared> {
+    prepare_by(under_weir::command_with, stage, program, options, arguments)
+}
+
+/// Makes a command of a stage, a side, options of `weir run`, and a program.
+type Maker = fn(&Stage, Side, &[&str], &Path) -> Result<Command>;
+
+fn prepare_by(make: Maker, stage: &Stage, program: &str, options: &[&str], arguments: &[String]) -> Result<Prepared> {
     let under_weir = |side: Side| -> Result<Command> {
-        let mut command = under_weir::command_with(stage, side, options, &locate(program)?)?;
+        let mut command = make(stage, side, options, &locate(program)?)?;
         // -F: no warning about changing CPU frequencies.
         command.args(["-F", "-d", &stage.device()]).args(arguments);
         Ok(command)
@@ -166,6 +174,14 @@ pub fn latency_with(stage: &Stage, verb: Verb, size: usize, options: &[&str], it
     let arguments = words(&format!("-s {size} -n {iterations}"));
     let pair = run_with(stage, verb.latency_program(), options, &arguments, Duration::from_secs(60))?;
     parse_latency(&pair.client.stdout)
+}
+
+/// As [`latency`], both sides under `weir doctor`.
+pub fn watched_latency(stage: &Stage, verb: Verb, size: usize, iterations: u64) -> Result<Latency> {
+    let (program, arguments) = (verb.latency_program(), words(&format!("-s {size} -n {iterations}")));
+    let mut prepared = prepare_by(under_weir::watched, stage, program, Icrc::Auto.options(), &arguments)?;
+    let client = start_client(stage, program, &mut prepared)?;
+    parse_latency(&pair::finish(prepared.server, client, Duration::from_secs(60))?.success()?.client.stdout)
 }
 
 /// An argument for each word.

@@ -17,6 +17,15 @@ pub fn command_with(stage: &Stage, side: Side, options: &[&str], program: &Path)
     Ok(command)
 }
 
+/// As [`command_with`], with `weir doctor` around `weir run`. Its report is of no interest.
+pub fn watched(stage: &Stage, side: Side, options: &[&str], program: &Path) -> Result<Command> {
+    let weir = std::env::current_exe()?;
+    let mut command = stage.command(side, &weir);
+    command.args(["doctor", "--output", "/dev/null", "--"]).arg(&weir);
+    command.arg("run").args(options).args(path(stage)).arg("--").arg(program);
+    Ok(command)
+}
+
 /// Options of `weir run` for programs on a stage. Where the stage stands for two hosts, packets go by UDP although both
 /// may be on loopback: what is measured is a network.
 pub fn path(stage: &Stage) -> &'static [&'static str] {

@@ -1,8 +1,8 @@
 //! Records from a data path that must never block: frames become blocks of the file in a batch, and go through a ring
 //! of fixed size to a thread that writes them.
 //!
-//! Frames that do not fit into the ring are counted and dropped. Only complete blocks are written, at least every
-//! 20 ms, so that a process that SIGKILL ends loses only its last frames and leaves a readable file. A process that ends
+//! Frames that do not fit into the ring are counted and dropped. Only complete blocks are written, at least every 20
+//! ms, so that a process that SIGKILL ends loses only its last frames and leaves a readable file. A process that ends
 //! otherwise can have its last frames written before ([`flush_all`](crate::flush_all)).
 //!
 //! A recorder with a history ([`Recorder::remember`]) writes nothing until a mark says that something happened; see

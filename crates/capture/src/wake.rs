@@ -1,6 +1,6 @@
-//! Waking a thread without `std::thread`: its handles register destructors of thread-local variables, and glibc ends the
-//! process if there is no memory for such an entry. A wake-up is a byte through a pair of sockets, so none is lost, and
-//! a signal handler may wake.
+//! Waking a thread without `std::thread`: its handles register destructors of thread-local variables, and glibc ends
+//! the process if there is no memory for such an entry. A wake-up is a byte through a pair of sockets, so none is
+//! lost, and a signal handler may wake.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixDatagram;

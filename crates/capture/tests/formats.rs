@@ -164,7 +164,7 @@ fn a_source_that_fails_is_an_error_with_its_offset_and_its_reason() {
         assert_all(&frames);
         let error = error.unwrap();
         assert!(matches!(error, CaptureError::Read { offset, .. } if offset == file.len() as u64), "{error}");
-        assert!(error.to_string().contains("the disk is gone"));
+        assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "the disk is gone");
     }
     let error = read(Failing(Cursor::new(vec![]))).1.unwrap();
     assert!(matches!(error, CaptureError::Read { offset: 0, .. }), "{error}");

@@ -6,12 +6,12 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use live::Watch;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use weir_analyze::report::{Document, Style, comments, text};
+use weir_analyze::report::{Document, Style, comments, html, text};
 use weir_analyze::{Analysis, Options};
 use weir_capture::{Annotated, CaptureError, Frame, Reader};
 
@@ -40,6 +40,10 @@ pub struct AnalyzeArgs {
     /// Print JSON instead of text; with --live a line for each new finding, and a line for the report
     #[arg(long)]
     json: bool,
+
+    /// Also write the report as a page for a browser: one file, with drawings of the packets
+    #[arg(long, value_name = "OUT.html")]
+    html: Option<PathBuf>,
 
     /// The adapter of the hosts, if it is known: a name that `weir profiles` lists, or a file. Its timeouts are compared
     /// with those in the capture
@@ -78,11 +82,17 @@ fn analyzed(args: &AnalyzeArgs) -> Result<bool> {
     let style = Style { colours: io::stdout().is_terminal(), connections: args.connections };
     if args.live {
         let limit = args.seconds.map(Duration::from_secs);
-        return live::run(&Watch { pid: args.pid, limit, json: args.json, style }, analysis);
+        let document = live::run(&Watch { pid: args.pid, limit, json: args.json, style }, analysis)?;
+        return show(args, &document, style);
     }
     let files = in_order(&args.files)?;
     if let Some(out) = &args.annotate {
-        check_output(out, &files)?;
+        let twice = files.iter().all(|path| path.as_os_str() != "-");
+        ensure!(twice, "--annotate reads the captures twice: name a file instead of `-`");
+        check_output("--annotate", out, &files)?;
+    }
+    if let Some(out) = &args.html {
+        check_output("--html", out, &files)?;
     }
     for (number, path) in files.iter().enumerate() {
         each_frame(path, |frame| {
@@ -96,12 +106,29 @@ fn analyzed(args: &AnalyzeArgs) -> Result<bool> {
     if let Some(out) = &args.annotate {
         annotate(out, &files, &names, &document).with_context(|| out.display().to_string())?;
     }
+    show(args, &document, style)
+}
+
+/// Prints the report, and writes its page. Whether anything was found.
+fn show(args: &AnalyzeArgs, document: &Document, style: Style) -> Result<bool> {
     if args.json {
         println!("{}", document.json());
     } else {
-        print!("{}", text(&document, style));
+        print!("{}", text(document, style));
+    }
+    if let Some(path) = &args.html {
+        write_page(path, document)?;
     }
     Ok(!document.findings.is_empty())
+}
+
+/// Writes the page, and says where it is: on standard error, because standard output may be JSON.
+fn write_page(path: &Path, document: &Document) -> Result<()> {
+    fs::write(path, html(document)).with_context(|| {
+        format!("cannot write the report to {}: name a file in a folder that can be written", path.display())
+    })?;
+    eprintln!("weir: the report is in {}: open it in a browser", path.display());
+    Ok(())
 }
 
 /// The files, each opened, in the order of their first frames: parts of a capture may be named in any order.
@@ -121,7 +148,10 @@ fn in_order(files: &[PathBuf]) -> Result<Vec<&Path>> {
 }
 
 fn opened(path: &Path) -> Result<Reader> {
-    weir_capture::open(path).with_context(|| path.display().to_string())
+    weir_capture::open(path).map_err(|error| match error {
+        CaptureError::Open { .. } => error.into(), // it has the path
+        error => anyhow::Error::new(error).context(path.display().to_string()),
+    })
 }
 
 /// Frames between two looks at the progress.
@@ -153,12 +183,11 @@ fn each_frame(path: &Path, mut take: impl FnMut(&Frame<'_>) -> Result<()>) -> Re
     Ok(())
 }
 
-/// The copy needs the captures a second time, and must not replace them.
-fn check_output(out: &Path, files: &[&Path]) -> Result<()> {
+/// What is written must not replace a capture.
+fn check_output(option: &str, out: &Path, files: &[&Path]) -> Result<()> {
     for path in files {
-        ensure!(path.as_os_str() != "-", "--annotate reads the captures twice: name a file instead of `-`");
         let same = out.canonicalize().ok().zip(path.canonicalize().ok()).is_some_and(|(out, path)| out == path);
-        ensure!(!same, "--annotate {}: this is one of the captures; name another file", out.display());
+        ensure!(!same, "{option} {}: this is one of the captures; name another file", out.display());
     }
     Ok(())
 }
@@ -188,4 +217,41 @@ fn progress(path: &Path) -> ProgressBar {
     let bar = ProgressBar::new(length).with_style(ProgressStyle::with_template(style).expect("the template is valid"));
     let name = path.file_name().map_or_else(|| "-".into(), |name| name.to_string_lossy().into_owned());
     bar.with_message(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document() -> Document {
+        Document::new(&Analysis::new(Options::default()).finish(), &["a.pcap".to_owned()])
+    }
+
+    #[test]
+    fn the_page_is_written_and_replaces_an_older_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.html");
+        fs::write(&path, "older".repeat(100_000)).unwrap();
+        write_page(&path, &document()).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), html(&document()));
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_written_is_an_error_with_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("no/such/folder/out.html");
+        let error = format!("{:#}", write_page(&path, &document()).unwrap_err());
+        assert!(error.contains("no/such/folder/out.html") && error.contains("No such file"), "{error}");
+    }
+
+    #[test]
+    fn what_is_written_does_not_replace_a_capture() {
+        let folder = tempfile::tempdir().unwrap();
+        let capture = folder.path().join("a.pcap");
+        fs::write(&capture, "packets").unwrap();
+        let same = folder.path().join(".").join("a.pcap");
+        let error = check_output("--html", &same, &[&capture]).unwrap_err().to_string();
+        assert!(error.starts_with("--html") && error.contains("one of the captures"), "{error}");
+        check_output("--html", &folder.path().join("b.pcap"), &[&capture]).unwrap();
+    }
 }

@@ -33,8 +33,23 @@ enum LabAction {
     },
     /// Run experiments: print tables, write data and figures to a folder
     Run(RunArgs),
+    /// Show a scenario of the experiment `detectors`: what the simulator did, and its captures
+    Scenario(ScenarioArgs),
     /// Run the papers' micro-benchmark once and print its packets
     Micro(micro::MicroArgs),
+}
+
+#[derive(Args, Debug)]
+struct ScenarioArgs {
+    /// Its seed, from detectors-errors.csv
+    #[arg(value_name = "SEED")]
+    seed: u64,
+    /// The half of a connection; its packets are shown
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    half: usize,
+    /// Folder for client.pcapng and server.pcapng
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -54,7 +69,8 @@ struct RunArgs {
     /// Runs of each setting [default: the experiment's own, mostly 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     trials: Option<u32>,
-    /// Seeds with which each experiment is repeated to judge its claims; live, of the simulation beside it
+    /// Seeds with which each experiment is repeated to judge its claims; live, of the simulation beside it. `detectors`
+    /// draws 100 scenarios for each
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     seeds: u32,
     /// First seed of all random choices; simulations with the same seed give the same results
@@ -79,6 +95,7 @@ pub fn run(args: LabArgs) -> Result<ExitCode> {
     match args.action {
         LabAction::List { json } => list(json),
         LabAction::Run(args) => run_all(&args),
+        LabAction::Scenario(args) => scenario(&args),
         LabAction::Micro(args) => micro::run(&args),
     }
 }
@@ -98,6 +115,19 @@ fn list(json: bool) -> Result<ExitCode> {
         let live_only = |reason| format!("; live only, the simulator cannot run it: {reason}");
         let runs = experiment.not_simulated.map_or_else(String::new, live_only);
         println!("{:14}  {} ({}{runs})", experiment.id, experiment.title, experiment.source);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn scenario(args: &ScenarioArgs) -> Result<ExitCode> {
+    let (text, captures) = weir_lab::detectors::explain(args.seed, args.half)?;
+    print!("{text}");
+    if let Some(folder) = &args.out {
+        std::fs::create_dir_all(folder).with_context(|| format!("--out {}", folder.display()))?;
+        for (name, bytes) in ["client.pcapng", "server.pcapng"].iter().zip(captures) {
+            let path = folder.join(name);
+            std::fs::write(&path, bytes).with_context(|| path.display().to_string())?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -247,6 +277,17 @@ mod tests {
         assert!(read("README.md").contains(&format!("| not run: {why} |")));
         let alone = run(parse("lab run fault-cost --sim").unwrap()).unwrap_err();
         assert!(alone.to_string().contains("add --live"), "{alone}");
+    }
+
+    #[test]
+    fn a_scenario_writes_its_captures() {
+        let folder = tempfile::tempdir().unwrap();
+        let line = format!("lab scenario 2 --out {}", folder.path().display());
+        assert_eq!(run(parse(&line).unwrap()).unwrap(), ExitCode::SUCCESS);
+        for name in ["client.pcapng", "server.pcapng"] {
+            let mut reader = weir_capture::open(folder.path().join(name)).unwrap();
+            assert!(reader.next_frame().unwrap().is_some(), "{name}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod analyze;
 mod demo;
 mod devices;
+mod doctor;
 mod environment;
 mod install;
 mod invalidation;
@@ -46,6 +47,8 @@ enum Action {
     Demo(demo::DemoArgs),
     /// Measure throughput, latency, CPU and memory against raw UDP sockets, UCX and iperf3
     Bench(weir_bench::BenchArgs),
+    /// Run a program, watch its work requests, and report stalls, their likely causes and settings to change
+    Doctor(doctor::DoctorArgs),
     /// Show live counters of processes that use Weir: traffic, QPs, page faults
     Stat(stat::StatArgs),
     /// Make every program of this machine use Weir without `weir run`, as root; or undo it
@@ -74,6 +77,7 @@ pub fn main() -> ExitCode {
     let done = match cli.command {
         Action::Run(args) => return run::run(&args),
         Action::Analyze(args) => return analyze::run(&args),
+        Action::Doctor(args) => return doctor::run(&args),
         Action::Env(args) => environment::run(&args),
         Action::Devices(args) => devices::run(&args),
         Action::Demo(args) => demo::run(&args),

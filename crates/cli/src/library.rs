@@ -1,10 +1,23 @@
-//! Finds Weir's libibverbs.so.1.
+//! Finds Weir's libibverbs.so.1, and the layer of `weir doctor`.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use std::path::{Path, PathBuf};
 
 /// The soname that programs need.
 pub const NAME: &str = "libibverbs.so.1";
+
+/// What to do about a missing library.
+const INSTALLED: &str = "In the source tree: run `make build`, then use target/weir/bin/weir. Elsewhere: set \
+                         WEIR_LIB_DIR to the folder that contains it.";
+/// The layer of `weir doctor`.
+const LAYER: &str = "libweir-layer.so";
+
+/// The path of the layer between programs and their libibverbs.
+pub fn layer() -> Result<PathBuf> {
+    let path = weir_stage::library_folder()?.join(LAYER);
+    ensure!(path.is_file(), "{} does not exist\n{INSTALLED}", path.display());
+    Ok(path)
+}
 
 /// The folder of the library, for LD_LIBRARY_PATH.
 pub fn folder() -> Result<PathBuf> {
@@ -15,12 +28,7 @@ pub fn folder() -> Result<PathBuf> {
 
 fn check(folder: &Path) -> Result<()> {
     if !folder.join(NAME).is_file() {
-        bail!(
-            "Weir's {NAME} is not in {}\n\
-             In the source tree: run `make build`, then use target/weir/bin/weir. Elsewhere: set WEIR_LIB_DIR to the \
-             folder that contains it.",
-            folder.display()
-        );
+        bail!("Weir's {NAME} is not in {}\n{INSTALLED}", folder.display());
     }
     Ok(())
 }

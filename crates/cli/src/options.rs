@@ -43,8 +43,9 @@ pub struct Options {
     #[arg(long, value_name = "FILE", env = "WEIR_CAPTURE")]
     pub capture: Option<PathBuf>,
 
-    /// Keep at most so many bytes of each packet in the capture, or `headers`: no payload of the program. Then the capture
-    /// costs little, and packets need no ICRC: without --icrc always the file has none. By default packets are whole
+    /// Keep at most so many bytes of each packet in the capture, or `headers`: no payload of the program. Then the
+    /// capture costs little, and packets need no ICRC: without --icrc always the file has none. By default packets are
+    /// whole
     #[arg(long, value_name = "BYTES|headers", env = "WEIR_CAPTURE_SNAP")]
     pub capture_snap: Option<String>,
 

@@ -122,7 +122,8 @@ impl Config {
         })
     }
 
-    /// Whether each packet to and from this process needs an ICRC: for whole packets in a capture, and for injected faults.
+    /// Whether each packet to and from this process needs an ICRC: for whole packets in a capture, and for injected
+    /// faults.
     pub fn needs_icrc(&self) -> bool {
         let captures_whole = self.capture.is_some() && self.capture_snap == Snap::Whole;
         self.icrc == Icrc::Always || self.faults.is_some() || captures_whole

@@ -6,6 +6,7 @@ pub mod adapter;
 pub mod bench;
 pub mod claim;
 pub mod data;
+pub mod detectors;
 pub mod experiment;
 pub mod experiments;
 pub mod figure;

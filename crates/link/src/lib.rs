@@ -98,7 +98,8 @@ pub trait Carrier: Send {
         None
     }
 
-    /// Something happened that a capture with a history is for, such as a stall: the packets around it are worth a look.
+    /// Something happened that a capture with a history is for, such as a stall: the packets around it are worth a
+    /// look.
     fn mark(&mut self, _what: &dyn fmt::Display) {}
 
     /// The process is about to end: writes buffered data to its file.

@@ -1,4 +1,5 @@
-//! A host's traffic as a pcapng file, as the live adapter writes it: whole Ethernet frames, RoCEv2, correct ICRCs.
+//! A host's traffic as a pcapng file, in memory or not, as the live adapter writes it: whole Ethernet frames, RoCEv2,
+//! correct ICRCs.
 //!
 //! Host n has the address 10.x.y.z, where xyz is n + 1; time begins in 1970. Packets that the adapter or its own link
 //! loses have a comment. Payload without contents is zeros.
@@ -6,10 +7,8 @@
 use crate::ids::HostId;
 use crate::observe::Loss;
 use crate::packet::SimPacket;
-use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
 use weir_capture::{Direction, InterfaceInfo, PacketInfo, Writer};
 use weir_transport::Instant;
 use weir_wire::ip::{Envelope, fill_ipv4_checksum};
@@ -17,24 +16,26 @@ use weir_wire::{ICRC_LEN, MAX_HEADERS, ROCE_PORT, icrc};
 
 /// A file being written.
 pub(crate) struct Capture {
-    writer: Writer<File>,
+    writer: Writer<Box<dyn Write>>,
     frames: u64,
     failure: Option<io::Error>,
     body: Vec<u8>,
 }
 
 const TTL: u8 = 64;
+/// ECN bits of the TOS.
+const CONGESTION_EXPERIENCED: u8 = 3;
 
 impl Capture {
-    /// Creates the capture file of a host; fails as `File::create` does.
-    pub fn create(path: &Path, host: HostId, profile: &str) -> io::Result<Self> {
+    /// Starts the capture file of a host.
+    pub fn new(out: Box<dyn Write>, host: HostId, profile: &str) -> Self {
         let info = InterfaceInfo {
             name: &format!("host{}", host.0),
             description: &format!("simulated; profile {profile}"),
             application: concat!("weir ", env!("CARGO_PKG_VERSION")),
         };
-        let writer = Writer::new(File::create(path)?, &info, 0);
-        Ok(Capture { writer, frames: 0, failure: None, body: Vec::new() })
+        let writer = Writer::new(out, &info, 0);
+        Capture { writer, frames: 0, failure: None, body: Vec::new() }
     }
 
     /// Writes a packet with its virtual time; a lost one gets a comment. `finish` reports errors.
@@ -53,9 +54,11 @@ impl Capture {
         head[..6].copy_from_slice(&mac(packet.to));
         head[6..12].copy_from_slice(&mac(packet.from.host));
         head[12..14].copy_from_slice(&[0x08, 0x00]);
-        envelope.emit(self.body.len() + ICRC_LEN, 0, TTL, &mut head[14..]);
+        let ecn = if packet.marked { CONGESTION_EXPERIENCED } else { 0 };
+        envelope.emit(self.body.len() + ICRC_LEN, ecn, TTL, &mut head[14..]);
         fill_ipv4_checksum(&mut head[14..]);
-        let icrc = icrc::compute(&envelope, &self.body).to_le_bytes();
+        let mut icrc = icrc::compute(&envelope, &self.body).to_le_bytes();
+        icrc[0] ^= u8::from(packet.damaged);
         let info = PacketInfo { timestamp: now.0, direction, comment: lost.map_or("", loss_comment) };
         self.frames += 1;
         if let Err(e) = self.writer.packet(&info, &[&head, &self.body, &icrc]) {
@@ -76,6 +79,7 @@ fn loss_comment(loss: Loss) -> &'static str {
     match loss {
         Loss::Adapter => "lost by the adapter: packet damming",
         Loss::Link | Loss::Rule => "lost by fault injection",
+        Loss::Damage => "lost: a bit changed on the way",
         Loss::TooLong => "lost: longer than the link's MTU",
         Loss::Buffer => "lost: the switch's buffer was full",
         Loss::NoDestination => "lost: there is no such host",

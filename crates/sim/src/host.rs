@@ -123,8 +123,8 @@ impl HostState {
         !self.sending && !self.ready.is_empty()
     }
 
-    /// Lets the next QP of this host, number `host`, send a packet, which it puts into `staged`. Returns that QP, and the
-    /// time of the event that its deadline needs.
+    /// Lets the next QP of this host, number `host`, send a packet, which it puts into `staged`. Returns that QP, and
+    /// the time of the event that its deadline needs.
     #[inline]
     pub fn turn(
         &mut self,
@@ -166,8 +166,13 @@ impl<'a> QpInHost<'a> {
         View { adapter: self.adapter, accessor: Accessor { now, qp: self.num, side } }
     }
 
-    /// Passes a packet to the QP, and keeps it if it has to wait for a page, or for READs. False: the adapter loses it; the
-    /// caller removes it.
+    /// Number of accesses to the host's memory so far that met a missing page.
+    pub fn missed(&self) -> u64 {
+        self.adapter.borrow().memory.missed
+    }
+
+    /// Passes a packet to the QP, and keeps it if it has to wait for a page, or for READs. False: the adapter loses it;
+    /// the caller removes it.
     #[inline]
     pub fn receive(&mut self, now: Instant, key: PacketKey, packets: &mut Packets) -> bool {
         let packet = &packets[key];

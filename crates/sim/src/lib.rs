@@ -51,6 +51,7 @@ mod adapter;
 mod capture;
 mod host;
 mod ids;
+mod incident;
 mod link;
 mod memory;
 mod network;
@@ -61,7 +62,8 @@ mod queue;
 mod simulation;
 
 pub use ids::{HostId, Node, QpId, SwitchId};
-pub use link::Link;
+pub use incident::Incident;
+pub use link::{Disorder, Link};
 pub use memory::{Backing, Paging, Region};
 pub use observe::{Counts, Loss, PacketEvent, Seen, Trace};
 pub use qp::QpSetup;

@@ -18,16 +18,35 @@ pub struct Link {
     pub mtu: Mtu,
     /// Bytes on the wire in addition to each packet's BTH ..= ICRC.
     pub overhead: u32,
+    pub disorder: Disorder,
+}
+
+/// What a link does to single packets, besides losing them: shares of all packets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Disorder {
+    /// They arrive later than they should, after packets behind them.
+    pub late: f64,
+    /// By at most this time; times are uniformly distributed.
+    pub by: Duration,
+    /// They arrive twice, the second time within [`Disorder::by`].
+    pub twice: f64,
+    /// They arrive with a changed bit: the receiver drops them (IBTA 7.8.1).
+    pub damaged: f64,
+}
+
+impl Disorder {
+    /// All packets arrive once, in order and unchanged.
+    pub const NONE: Disorder = Disorder { late: 0.0, by: Duration::ZERO, twice: 0.0, damaged: 0.0 };
 }
 
 impl Link {
     /// InfiniBand FDR 4x: 56.25 Gbit/s in 64b/66b coding; LRH 8 and VCRC 2 bytes; 1 µs.
-    pub const FDR: Link =
-        Link { rate: 54.545e9, latency: Duration::from_micros(1), loss: 0.0, mtu: Mtu::M4096, overhead: 10 };
+    pub const FDR: Link = Link { rate: 54.545e9, overhead: 10, ..Link::ethernet(0.0) };
 
     /// RoCEv2 over Ethernet of `gbit` Gbit/s: preamble 8, MAC 14, IPv4 20, UDP 8, FCS 4, gap 12 bytes; 1 µs.
     pub const fn ethernet(gbit: f64) -> Link {
-        Link { rate: gbit * 1e9, latency: Duration::from_micros(1), loss: 0.0, mtu: Mtu::M4096, overhead: 66 }
+        let (latency, disorder) = (Duration::from_micros(1), Disorder::NONE);
+        Link { rate: gbit * 1e9, latency, loss: 0.0, mtu: Mtu::M4096, overhead: 66, disorder }
     }
 
     /// The same link with this probability of loss.
@@ -69,6 +88,11 @@ impl Pipe {
         // Rounded down by more than what the division in `fits` may be off.
         let plenty = (buffer.saturating_sub(LARGEST.into()) as f64 * picoseconds_per_byte * (1.0 - 1e-9)) as u64;
         Pipe { link, to, buffer, picoseconds_per_byte, last: (u32::MAX, 0), latency, plenty, free: 0, ends: None }
+    }
+
+    /// Bytes that wait before it.
+    pub fn waiting(&self, now: Instant) -> u64 {
+        (self.free.saturating_sub(now.0 * 1000) as f64 / self.picoseconds_per_byte) as u64
     }
 
     /// Whether a packet of `bytes` bytes (BTH ..= ICRC) fits into the queue.

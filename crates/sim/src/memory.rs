@@ -93,6 +93,8 @@ pub(crate) struct Memory {
     chance: Chance,
     /// Number of faults so far.
     pub faulted: u64,
+    /// Number of accesses so far that met a missing page.
+    pub missed: u64,
 }
 
 impl Memory {
@@ -109,6 +111,7 @@ impl Memory {
             events: FaultEvents::new(profile.flood),
             chance: Chance::seeded(seed),
             faulted: 0,
+            missed: 0,
         }
     }
 
@@ -196,6 +199,7 @@ impl Memory {
                 }
             }
         }
+        self.missed += 1;
         Err(Denied::PageFault)
     }
 
@@ -227,6 +231,12 @@ impl Memory {
                 fault.pages.push(page);
             }
         }
+    }
+
+    /// The addresses of the pages that a fault under way resolves.
+    pub fn pages_of_fault(&self, number: u32) -> Vec<u64> {
+        let Some(fault) = &self.faults[number as usize] else { return Vec::new() };
+        fault.pages.iter().map(|page| self.regions[fault.region].addr + page * PAGE).collect()
     }
 
     /// Ends a fault: its pages are present. Returns the sides of QPs that waited.

@@ -3,12 +3,15 @@
 use crate::ids::{HostId, Node, SwitchId};
 use crate::link::{Link, Pipe};
 use std::collections::VecDeque;
+use weir_transport::Instant;
 
 /// A store-and-forward switch.
 #[derive(Debug)]
 struct Switch {
     /// Bytes that may wait before each of its outputs.
     buffer: u64,
+    /// Packets that more bytes wait before are marked.
+    mark_above: u64,
     /// Pipes that begin here.
     outputs: Vec<u32>,
     /// Outputs on shortest routes, by destination host.
@@ -35,8 +38,20 @@ impl Network {
 
     /// Adds a switch; at most `buffer` bytes wait before each of its outputs.
     pub fn add_switch(&mut self, buffer: u64) -> SwitchId {
-        self.switches.push(Switch { buffer, outputs: Vec::new(), ways: Vec::new(), dropped: 0 });
+        self.switches.push(Switch { buffer, mark_above: u64::MAX, outputs: Vec::new(), ways: Vec::new(), dropped: 0 });
         SwitchId(self.switches.len() as u32 - 1)
+    }
+
+    /// A switch marks packets before which more than `bytes` bytes wait.
+    pub fn mark_above(&mut self, switch: SwitchId, bytes: u64) {
+        self.switches[switch.0 as usize].mark_above = bytes;
+    }
+
+    /// Whether a switch marks a packet that enters this pipe now.
+    #[inline]
+    pub fn marks(&self, switch: SwitchId, pipe: u32, now: Instant) -> bool {
+        let limit = self.switches[switch.0 as usize].mark_above;
+        limit != u64::MAX && self.pipes[pipe as usize].waiting(now) > limit
     }
 
     /// # Panics

@@ -16,6 +16,8 @@ pub enum Loss {
     Link,
     /// Lost by [`crate::Simulation::lose_if`].
     Rule,
+    /// A bit changed on a link: the receiving host dropped it.
+    Damage,
     /// Its payload exceeds a link's MTU.
     TooLong,
     /// The buffer before a switch's output was full.
@@ -49,6 +51,8 @@ pub struct Seen<'a> {
     pub to: HostId,
     /// This PSN or a later one was sent before. Never set for ACKs and NAKs.
     pub repeated: bool,
+    /// A switch marked it (congestion experienced).
+    pub marked: bool,
     pub headers: &'a Headers,
     /// Payload length in bytes.
     pub payload: usize,
@@ -63,7 +67,7 @@ pub struct Counts {
     pub repeated: u64,
     /// Sent packets that the receiving adapter lost after they had arrived (they count as arrived, too).
     pub lost_by_adapter: u64,
-    /// Sent packets that were lost on any link, at random, by rule or MTU.
+    /// Sent packets that were lost on any link, at random, by rule, damage or MTU.
     pub lost_on_links: u64,
     /// Sent packets that switches dropped at the tail of a queue.
     pub lost_in_buffers: u64,
@@ -87,7 +91,7 @@ impl Counts {
     pub(crate) fn lose(&mut self, loss: Loss) {
         match loss {
             Loss::Adapter => self.lost_by_adapter += 1,
-            Loss::Link | Loss::Rule | Loss::TooLong => self.lost_on_links += 1,
+            Loss::Link | Loss::Rule | Loss::Damage | Loss::TooLong => self.lost_on_links += 1,
             Loss::Buffer => self.lost_in_buffers += 1,
             Loss::NoDestination => self.lost_without_destination += 1,
         }

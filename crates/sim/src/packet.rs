@@ -3,7 +3,7 @@
 use crate::ids::{HostId, QpId};
 use std::ops::{Index, IndexMut};
 use weir_transport::Instant;
-use weir_wire::{Headers, ICRC_LEN, Packet};
+use weir_wire::{Aeth, Headers, ICRC_LEN, Packet, Syndrome};
 
 /// Zeros as payload without contents, of the maximum length of a packet.
 static ZEROS: [u8; 4096] = [0; 4096];
@@ -23,6 +23,10 @@ pub(crate) struct SimPacket {
     pub to: HostId,
     /// This PSN or a later one was sent before.
     pub repeated: bool,
+    /// A bit changed on the way.
+    pub damaged: bool,
+    /// A switch marked it: congestion experienced.
+    pub marked: bool,
     pub headers: Headers,
     pub payload: Payload,
     /// Bytes from the BTH to the ICRC.
@@ -34,8 +38,20 @@ pub(crate) struct SimPacket {
 }
 
 /// The key of a packet in [`Packets`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PacketKey(u32);
+
+impl PacketKey {
+    /// The key as a number.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The key of [`PacketKey::number`].
+    pub fn from_number(number: u32) -> PacketKey {
+        PacketKey(number)
+    }
+}
 
 /// All packets on their way. Each stays in one place, and links and QPs pass its key on.
 #[derive(Debug, Default)]
@@ -55,16 +71,26 @@ impl Packets {
         let bytes = (headers.len() + payload.len() + usize::from(headers.bth.pad) + ICRC_LEN) as u32;
         self.added += 1;
         let Some(index) = self.unused.pop() else {
-            return self.grow(SimPacket { id, from, to, repeated, headers: *headers, payload, bytes, arrival, next });
+            let (headers, [damaged, marked]) = (*headers, [false; 2]);
+            let packet = SimPacket { id, from, to, repeated, damaged, marked, headers, payload, bytes, arrival, next };
+            return self.grow(packet);
         };
         // Field by field: a whole packet would be built on the stack first.
         let packet = &mut self.packets[index as usize];
         (packet.id, packet.from, packet.to, packet.repeated) = (id, from, to, repeated);
+        (packet.damaged, packet.marked) = (false, false);
         packet.headers = *headers;
         packet.payload = payload;
         packet.bytes = bytes;
         (packet.arrival, packet.next) = (arrival, next);
         PacketKey(index)
+    }
+
+    /// Adds a copy of a packet, with the same sequence number.
+    #[cold]
+    pub fn copy(&mut self, key: PacketKey) -> PacketKey {
+        let copy = self[key].clone();
+        self.grow(SimPacket { next: None, ..copy })
     }
 
     #[cold]
@@ -119,6 +145,20 @@ impl Payload {
 }
 
 impl SimPacket {
+    /// Whether it is a NAK of any kind.
+    pub fn is_nak(&self) -> bool {
+        matches!(self.syndrome(), Some(Syndrome::RnrNak(_) | Syndrome::Nak(_)))
+    }
+
+    /// Whether it is an RNR NAK.
+    pub fn is_rnr_nak(&self) -> bool {
+        matches!(self.syndrome(), Some(Syndrome::RnrNak(_)))
+    }
+
+    fn syndrome(&self) -> Option<Syndrome> {
+        self.headers.get::<Aeth>().map(|aeth| Syndrome::from_byte(aeth.syndrome()))
+    }
+
     /// The packet as the protocol takes it. The ICRC is not checked.
     #[inline]
     pub fn view(&self) -> Packet<'_> {

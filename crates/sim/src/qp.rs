@@ -130,8 +130,8 @@ impl SimQp {
 }
 
 impl Sent {
-    /// Records a sent packet; returns true if this PSN or a later one was sent before. An ACK or NAK reports the current
-    /// state: it is never a retransmission.
+    /// Records a sent packet; returns true if this PSN or a later one was sent before. An ACK or NAK reports the
+    /// current state: it is never a retransmission.
     #[inline]
     pub fn leaves(&mut self, headers: &Headers, payload: usize) -> bool {
         let (opcode, psn) = (headers.bth.opcode, headers.bth.psn);

@@ -1,14 +1,13 @@
 //! libibverbs.so.1: the C ABI of verbs, served by weir-device.
 //!
-//! [`abi`] has the types of `<infiniband/verbs.h>`. The other modules have the exported functions, one file per
-//! subject, and the functions that the header's inline calls reach through an `ibv_context`. `link.sh` links the
-//! shared library, with the version nodes that programs require (`libibverbs.map`).
+//! [`abi`] is the crate `weir-abi`, which has the types of `<infiniband/verbs.h>`. The other modules have the exported
+//! functions, one file per subject, and the functions that the header's inline calls reach through an `ibv_context`.
+//! `link.sh` links the shared library, with the version nodes that programs require (`libibverbs.map`).
 //!
 //! Loading the library looks up the interposed functions' next definitions (`hooks`) and installs the fork handlers.
 //! The first `ibv_get_device_list` or `ibv_open_device` starts the log, if `WEIR_LOG` is set. `ibv_open_device` opens
 //! the adapter.
 
-pub mod abi;
 mod advise;
 mod ah;
 mod attr;
@@ -58,6 +57,8 @@ mod tables;
 mod unsupported;
 mod wq;
 mod xrc;
+
+pub use weir_abi as abi;
 
 #[global_allocator]
 static ALLOCATOR: reserve::Allocator = reserve::Allocator::new();

@@ -1,6 +1,6 @@
 //! What most detectors keep for each flow: how often, when, where, at what cost.
 
-use super::End;
+use super::end::End;
 use crate::advice::Advice;
 use crate::finding::{Cost, Finding, FindingKind};
 use crate::flow::{FlowId, Repeat};

@@ -3,8 +3,8 @@
 //! Evidence: packets with ECN 3 or the FECN bit, and CNPs (IBTA annex A17). Marked packets are counted by flow, CNPs by
 //! the QP that they go to.
 
-use super::End;
 use super::common::{PerFlow, Sightings, times};
+use super::end::End;
 use crate::advice;
 use crate::finding::{Cost, Finding, FindingKind};
 use crate::flow::{FlowId, FlowKey};

@@ -4,13 +4,13 @@
 //! response comes, the requester sends a request that is new to the responder. Nothing answers that request, until an
 //! ACK timeout passes (T fig 5.3, 6.2) or a later request makes the responder send a sequence NAK (T fig 5.6).
 //!
-//! A packet that the network loses at the same moment looks the same. So the decision weighs all requests of the flow:
-//! with damming nearly every new request during a replay is lost; without, as many as outside of replays. With D lost
-//! and S answered requests during replays, and the share p lost elsewhere, the odds of damming are
+//! A packet that the network loses at the same moment looks the same. So the decision weighs all requests to the
+//! responder: with damming nearly every new request during a replay is lost; without, as many as outside of replays.
+//! With D lost and S answered requests during replays, and the share p lost elsewhere, the odds of damming are
 //! (0.9/p)^D · (0.1/(1-p))^S. The finding's confidence follows from them.
 
-use super::End;
 use super::common::{PerFlow, Sightings, paired, time, times};
+use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::{Cause, FlowId, Repeat, Request};
@@ -29,6 +29,8 @@ struct Dammed {
     survived: u64,
     /// Losses outside of replays.
     elsewhere: u64,
+    /// Those that a timeout brought back.
+    timeouts: Sightings,
     /// Lost requests that a sequence NAK revealed, so that no timeout passed.
     revealed: u64,
     longest: u64,
@@ -38,6 +40,8 @@ struct Dammed {
 
 /// The share of new requests that a damming adapter loses during replays.
 const LOST_SHARE: f64 = 0.9;
+/// Odds of damming before the packets are seen.
+const PRIOR: f64 = 0.3;
 /// A finding needs this probability.
 const ENOUGH: f64 = 0.5;
 
@@ -51,6 +55,9 @@ impl Damming {
             (Some(request), Cause::Timeout | Cause::SequenceNak) => {
                 let dammed = self.flows.entry(flow).or_default();
                 dammed.lost.see_repeat(repeat);
+                if repeat.cause == Cause::Timeout {
+                    dammed.timeouts.see_repeat(repeat);
+                }
                 dammed.revealed += u64::from(repeat.cause == Cause::SequenceNak);
                 if repeat.waited >= dammed.longest {
                     (dammed.longest, dammed.psn, dammed.kind) = (repeat.waited, repeat.psn, request.kind.name());
@@ -72,7 +79,7 @@ impl Damming {
 
     /// Whether this repetition's loss is explained by damming, in the flow as a whole.
     pub fn explains(&self, end: &End<'_>, flow: FlowId) -> bool {
-        self.flows.get(&flow).is_some_and(|dammed| dammed.probability(end, flow) >= ENOUGH)
+        self.flows.get(&flow).is_some_and(|dammed| dammed.lost.count > 0) && self.probability(end, flow) >= ENOUGH
     }
 
     /// The frames of the repetitions that damming explains, as many as were kept.
@@ -80,11 +87,16 @@ impl Damming {
         self.flows.get(&flow).map(|dammed| &dammed.lost)
     }
 
+    /// Those of the repetitions that followed a timeout.
+    pub fn timeouts(&self, flow: FlowId) -> Option<&Sightings> {
+        self.flows.get(&flow).map(|dammed| &dammed.timeouts)
+    }
+
     pub fn findings(&self, end: &End<'_>) -> Vec<Finding> {
         let mut findings = Vec::new();
         for (flow, dammed) in &self.flows {
-            let probability = dammed.probability(end, *flow);
-            if probability < ENOUGH {
+            let probability = self.probability(end, *flow);
+            if dammed.lost.count == 0 || probability < ENOUGH {
                 continue;
             }
             let text = format!(
@@ -108,17 +120,24 @@ impl Damming {
     }
 }
 
-impl Dammed {
-    /// The probability that the adapter, and not the network, lost the requests.
+/// The probability that an adapter, and not the network, lost requests.
+impl Damming {
+    /// Of the responder of a flow: damming is a property of its adapter, so that all its flows count.
     fn probability(&self, end: &End<'_>, flow: FlowId) -> f64 {
-        if self.lost.count == 0 {
-            return 0.0;
+        let responder = end.flow(flow).key.to;
+        let (mut lost, mut survived, mut elsewhere, mut requests) = (0, 0, 0, 0);
+        for (at, other) in end.flows.iter().enumerate().filter(|(_, other)| other.key.to == responder) {
+            requests += other.record.stats.requests;
+            if let Some(dammed) = self.flows.get(&FlowId(at as u32)) {
+                lost += dammed.lost.count;
+                survived += dammed.survived;
+                elsewhere += dammed.elsewhere;
+            }
         }
-        let stats = &end.flow(flow).record.stats;
         // Half a loss more than seen: that none was seen does not exclude one.
-        let share = ((self.elsewhere as f64 + 0.5) / (stats.requests as f64 + 1.0)).min(0.9);
-        let lost = (LOST_SHARE / share).ln() * self.lost.count as f64;
-        let survived = ((1.0 - LOST_SHARE) / (1.0 - share)).ln() * self.survived as f64;
-        1.0 / (1.0 + (-(lost + survived)).exp())
+        let share = ((elsewhere as f64 + 0.5) / (requests as f64 + 1.0)).min(0.9);
+        let lost = (LOST_SHARE / share).ln() * lost as f64;
+        let survived = ((1.0 - LOST_SHARE) / (1.0 - share)).ln() * survived as f64;
+        1.0 / (1.0 + (-(lost + survived + PRIOR.ln())).exp())
     }
 }

@@ -1,11 +1,11 @@
 //! Retries exhausted: a requester gave up a request.
 //!
-//! Evidence: the oldest open request ran into [`TIMEOUTS`] timeouts or more without any response since its first
-//! transmission, and the capture goes on for longer than one more would have taken. Or its last response is an RNR NAK,
-//! and the capture goes on for far longer than the delay without a repetition: the RNR retries are exhausted.
+//! Evidence: the oldest open request ran into [`TIMEOUTS`] timeouts or more in a row without any response, and the
+//! capture goes on for longer than one more would have taken. Or its last response is an RNR NAK, and the capture goes
+//! on for far longer than the delay without a repetition: the RNR retries are exhausted.
 
-use super::End;
 use super::common::{Sightings, paired, time, times};
+use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::{Flow, FlowId, Request};
@@ -44,8 +44,9 @@ fn finding(end: &End<'_>, id: FlowId, flow: &Flow) -> Option<Finding> {
         let advice = [advice::rnr_retry(), advice::more_receives()].concat();
         return Some(seen.finding(FindingKind::RetryExhausted, id, paired(end, id, 0.85), text, advice));
     }
-    let unanswered = request.timeouts >= TIMEOUTS && flow.half.last_response() <= request.first.time;
-    if !unanswered || silence < 2 * interval(request) {
+    // Without any response the cause of repetitions is not certain, unless the capture has both directions.
+    let never = !flow.half.has_responses() && request.sent > TIMEOUTS && hears(end, flow);
+    if !(request.timeouts_in_row >= TIMEOUTS || never) || silence < 2 * interval(request) {
         return None;
     }
     let text = format!(
@@ -56,6 +57,11 @@ fn finding(end: &End<'_>, id: FlowId, flow: &Flow) -> Option<Finding> {
     );
     let advice = [advice::peer(), advice::more_retries()].concat();
     Some(seen.finding(FindingKind::RetryExhausted, id, paired(end, id, 0.95), text, advice))
+}
+
+/// Whether the capture has packets that the requester's host receives, or the responder's host sends.
+fn hears(end: &End<'_>, flow: &Flow) -> bool {
+    end.flows.iter().any(|other| other.key.to == flow.key.from || other.key.from == flow.key.to)
 }
 
 /// The mean time between two transmissions, ns.

@@ -1,16 +1,16 @@
 //! Packet flood: requesters drop responses to READs although the page has come (T 5.2).
 //!
-//! A page fault at the requester makes it drop the response to a READ and repeat the READ some 0.5 to 0.8 ms later. When
-//! the page has come, the next response is taken. In a flood some READs go on dropping responses long after others on
-//! the same page were taken, because their QPs wait for a page-fault event of their own (T fig 5.9).
+//! A page fault at the requester makes it drop the response to a READ and repeat the READ some 0.5 to 0.8 ms later.
+//! When the page has come, the next response is taken. In a flood some READs go on dropping responses long after others
+//! on the same page were taken, because their QPs wait for a page-fault event of their own (T fig 5.9).
 //!
 //! Evidence: READs of a host, on several QPs, that dropped three responses or more, and were taken more than
 //! [`LATE`] after the first READ of the same page at the responder was taken. (The pages of the requester's buffers are
 //! not in the packets; buffers mostly follow the responder's.) A page that comes late does not look like that: all its
 //! READs are taken at once. Pages that come one after the other do not, either.
 
-use super::End;
 use super::common::{PerFlow, paired, time, times};
+use super::end::End;
 use crate::advice;
 use crate::finding::{Cost, Finding, FindingKind};
 use crate::flow::{FlowId, Request};
@@ -18,7 +18,7 @@ use crate::packet::FrameId;
 use std::collections::{BTreeMap, HashMap};
 use weir_capture::packet::Address;
 
-/// READs whose responses were dropped.
+/// READs with dropped responses.
 #[derive(Debug, Default)]
 pub struct Flood {
     /// By flow: the READs with the most dropped responses.

@@ -3,8 +3,8 @@
 //! Evidence: the ICRC of a packet that was captured whole differs from the one computed. A packet that carries zero is
 //! not counted: some captures are taken before the adapter fills it in.
 
-use super::End;
 use super::common::{PerFlow, Sightings, times};
+use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::FlowId;
@@ -17,7 +17,7 @@ pub struct BadIcrc {
 }
 
 impl BadIcrc {
-    pub fn packet(&mut self, flow: FlowId, at: &Seen, _from_requester: bool) {
+    pub fn packet(&mut self, flow: FlowId, at: &Seen) {
         if at.marks.bad_icrc {
             let seen = self.flows.entry(flow).or_default();
             seen.see(at.time, &[at.frame]);

@@ -1,19 +1,24 @@
 //! Packet loss, and what go-back-N made of it.
 //!
-//! Evidence: a sequence NAK (the responder misses a request packet); a response to a READ of which packets are missing, or
-//! a later acknowledgement without it; an ACK timeout; a complete response after which the requester repeats as late as
-//! after a timeout (it was lost behind the point of capture). Losses that damming explains are not counted.
+//! Evidence: a sequence NAK (the responder misses a request packet); a response to a READ of which packets are missing,
+//! or a later acknowledgement without it; an ACK timeout; a complete response after which the requester repeats at
+//! once, with all that follows (it was lost behind the point of capture). Losses that damming explains are not counted,
+//! and a packet that the responder missed and that comes late is not lost.
 //!
 //! The cost: all packets that went again, lost or not, and the time until they went.
 
-use super::End;
 use super::common::{PerFlow, Sightings, paired, time, times};
 use super::damming::Damming;
-use super::page_fault::SOON;
+use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::{Cause, FlowId, Nak, Repeat, Request};
-use crate::packet::Seen;
+use crate::packet::{FrameId, Seen};
+use std::collections::VecDeque;
+use weir_wire::Psn;
+
+/// Sequence NAKs that are kept.
+const MISSED: usize = 16;
 
 /// Losses by flow.
 #[derive(Debug, Default)]
@@ -29,6 +34,10 @@ struct Lost {
     timeouts: u64,
     /// The repetitions that follow belong to it.
     open: bool,
+    /// The PSNs of the last sequence NAKs.
+    missed: VecDeque<Psn>,
+    /// The last response behind one that is missing.
+    gap: Option<FrameId>,
 }
 
 impl Losses {
@@ -38,6 +47,10 @@ impl Losses {
         }
         let lost = self.flows.entry(flow).or_default();
         lost.requests += 1;
+        if lost.missed.len() == MISSED {
+            lost.missed.pop_front();
+        }
+        lost.missed.push_back(nak.psn);
         lost.seen.evidence(&[nak.frame]);
         if let Some(request) = request {
             lost.seen.evidence(&[request.last.frame]);
@@ -45,22 +58,31 @@ impl Losses {
         lost.seen.see(nak.time, &[]);
     }
 
+    /// What the responder missed came late: it was not lost.
+    pub fn late(&mut self, flow: FlowId, at: &Seen) {
+        if let Some(lost) = self.flows.get_mut(&flow)
+            && let Some(place) = lost.missed.iter().position(|missed| *missed == at.psn)
+        {
+            lost.missed.remove(place);
+            lost.requests = lost.requests.saturating_sub(1);
+            lost.seen.count = lost.seen.count.saturating_sub(1);
+        }
+    }
+
     pub fn response_gap(&mut self, flow: FlowId, at: &Seen, _packets: u32) {
-        let lost = self.flows.entry(flow).or_default();
-        lost.responses += 1;
-        lost.seen.see(at.time, &[at.frame]);
+        // It counts when the requester repeats for it: a capture, too, may lack packets.
+        self.flows.entry(flow).or_default().gap = Some(at.frame);
     }
 
     pub fn repeat(&mut self, flow: FlowId, repeat: &Repeat) {
         let dammed = repeat.request.is_some_and(|request| request.during_replay);
-        let late = repeat.cause == Cause::Discarded && repeat.waited > SOON;
         if repeat.follows {
             if let Some(lost) = self.flows.get_mut(&flow).filter(|lost| lost.open) {
                 lost.seen.cost.add_packet(repeat.payload);
             }
             return;
         }
-        let counts = matches!(repeat.cause, Cause::SequenceNak | Cause::ResponseGap | Cause::Timeout) || late;
+        let counts = matches!(repeat.cause, Cause::SequenceNak | Cause::ResponseGap | Cause::Timeout);
         if !counts || dammed && repeat.cause != Cause::ResponseGap {
             if let Some(lost) = self.flows.get_mut(&flow) {
                 lost.open = false;
@@ -72,9 +94,10 @@ impl Losses {
         if repeat.cause == Cause::Timeout {
             lost.timeouts += 1;
             lost.seen.see(repeat.time, &[repeat.previous]);
-        } else if late {
+        } else if repeat.cause == Cause::ResponseGap {
             lost.responses += 1;
             lost.seen.see(repeat.time, &[repeat.previous]);
+            lost.seen.evidence(lost.gap.take().as_slice());
         }
         lost.seen.cost.add_packet(repeat.payload);
         lost.seen.cost.time += repeat.waited;

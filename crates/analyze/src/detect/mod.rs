@@ -1,4 +1,4 @@
-//! The detectors: a file for each kind of finding, whose doc says how it decides.
+//! The detectors: a file for each kind of finding. Its doc says how it decides.
 //!
 //! A detector takes the events of all flows ([`crate::flow::Event`]), keeps what it needs for the flows in which
 //! something happened, and gives its findings at the end.
@@ -6,6 +6,7 @@
 mod common;
 mod congestion;
 mod damming;
+mod end;
 mod exhausted;
 mod flood;
 mod icrc;
@@ -23,13 +24,12 @@ mod window;
 mod write_flood;
 
 pub use common::time;
+pub use end::End;
 
 use crate::finding::Finding;
-use crate::flow::{Event, Flow, FlowId};
+use crate::flow::{Event, FlowId};
 use crate::packet::FrameId;
-use crate::setup::{Attributes, Setups};
 use weir_capture::packet::RdmaPacket;
-use weir_transport::Profile;
 
 /// All detectors.
 #[derive(Debug, Default)]
@@ -51,16 +51,6 @@ pub struct Detectors {
     congestion: congestion::Congestion,
 }
 
-/// What detectors see at the end of the captures.
-pub struct End<'a> {
-    pub flows: &'a [Flow],
-    pub setups: &'a Setups,
-    /// Time of the last frame, ns since 1970.
-    pub last: u64,
-    /// The adapter of all hosts, if the user named it.
-    pub profile: Option<&'a Profile>,
-}
-
 impl Detectors {
     /// Takes an event of a flow's requests.
     #[inline]
@@ -75,11 +65,15 @@ impl Detectors {
                     self.flood.completed(flow, request);
                 }
             }
-            Event::Packet { at, from_requester } => {
-                if at.marks.congested || at.marks.bad_icrc {
+            Event::Packet { at, .. } => {
+                if at.marks.is_remarkable() {
                     self.congestion.packet(flow, at);
-                    self.icrc.packet(flow, at, *from_requester);
+                    self.icrc.packet(flow, at);
                 }
+            }
+            Event::Elsewhere { at } => {
+                self.congestion.packet(flow, at);
+                self.icrc.packet(flow, at);
             }
             Event::Repeat(repeat) => {
                 self.damming.repeat(flow, repeat);
@@ -103,9 +97,13 @@ impl Detectors {
             Event::SequenceNak { nak, request } => self.loss.sequence_nak(flow, nak, *request),
             Event::Fatal { nak, code, request } => self.remote_error.nak(flow, nak, *code, *request),
             Event::ResponseGap { at, packets } => self.loss.response_gap(flow, at, *packets),
-            Event::Late { at } => self.reordering.late(flow, at),
+            Event::Late { at } => {
+                self.reordering.late(flow, at);
+                self.loss.late(flow, at);
+            }
             Event::Stray { at } => self.window.stray(flow, at),
-            Event::Gap { .. } | Event::AnsweredAgain { .. } => {}
+            Event::AnsweredAgain { at, request } => self.window.answered_again(flow, at, request),
+            Event::Gap { .. } => {}
         }
     }
 
@@ -139,18 +137,5 @@ impl Detectors {
         all.extend(small_messages::findings(end));
         all.extend([dammed, flooded, write_floods, exhausted, stopped, storms].into_iter().flatten());
         all
-    }
-}
-
-impl End<'_> {
-    pub fn flow(&self, id: FlowId) -> &Flow {
-        &self.flows[id.0 as usize]
-    }
-
-    /// The attributes of the QP that sends a flow's requests, if its set-up was captured.
-    pub fn attributes(&self, id: FlowId) -> Option<Attributes> {
-        let flow = self.flow(id);
-        let partner = flow.partner?;
-        self.setups.of((flow.key.from, self.flow(partner).key.qpn))
     }
 }

@@ -1,16 +1,16 @@
 //! Network page faults of both sides, and what they cost (T 4.2).
 //!
-//! At the responder: an RNR NAK for a request that needs no posted receive (READ, WRITE, atomic) can only mean that a page
-//! is missing. For a SEND it may also mean that no receive is posted; that NAK leaves at once, while the NAK of a page
-//! fault waits until the page has come (T fig 4.3, 4.4). So RNR NAKs for SENDs count as page faults if they came later
-//! than [`LATE`], or if the flow has others of which it is certain.
+//! At the responder: an RNR NAK for a request that needs no posted receive (READ, WRITE, atomic) can only mean that a
+//! page is missing. For a SEND it may also mean that no receive is posted; that NAK leaves at once, while the NAK of a
+//! page fault waits until the page has come (T fig 4.3, 4.4). So RNR NAKs for SENDs count as page faults if they came
+//! later than [`LATE`], or if the flow has others of which it is certain.
 //!
-//! At the requester: a complete response to a READ arrives, and the READ is repeated within [`SOON`]: its buffer's page
-//! was missing and the response was dropped. A repetition after a longer time means that the response was lost between
-//! the point of capture and the requester.
+//! At the requester: a complete response to a READ arrives, and the READ is repeated some 0.5 to 0.8 ms later: its
+//! buffer's page was missing and the response was dropped. A repetition that comes sooner or later means that the
+//! response was lost between the point of capture and the requester ([`crate::flow::Cause`]).
 
-use super::End;
 use super::common::{PerFlow, Sightings, paired, time, times};
+use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::{Cause, FlowId, Nak, Repeat, Request};
@@ -49,8 +49,6 @@ struct Dropped {
 const LATE: u64 = 100_000;
 /// So many times later than other responses.
 const LATER: u64 = 4;
-/// A requester with a page fault repeats within this time, ns.
-pub const SOON: u64 = 5_000_000;
 
 impl ResponderFaults {
     pub fn rnr_nak(&mut self, flow: FlowId, nak: &Nak, request: Option<&Request>) {
@@ -104,7 +102,7 @@ impl ResponderFaults {
 
 impl RequesterFaults {
     pub fn repeat(&mut self, flow: FlowId, repeat: &Repeat) {
-        if repeat.cause != Cause::Discarded || repeat.waited > SOON {
+        if repeat.cause != Cause::Discarded {
             return;
         }
         let Some(request) = repeat.request else { return };

@@ -2,8 +2,8 @@
 //!
 //! Evidence: a NAK with the code of an invalid request, a remote access error or a remote operational error.
 
-use super::End;
 use super::common::{PerFlow, Sightings};
+use super::end::End;
 use crate::advice::{self, Advice};
 use crate::finding::{Finding, FindingKind};
 use crate::flow::{FlowId, Nak, Request};

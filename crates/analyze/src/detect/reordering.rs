@@ -1,10 +1,10 @@
 //! Reordering: request packets arrive in another order than they left.
 //!
-//! Evidence: a packet with an earlier PSN than a packet before it, whose PSN was missing until then, and which was not
+//! Evidence: a packet with an earlier PSN than a packet before it. Its PSN was missing until then, and it was not
 //! sent again for a NAK or a timeout. The capture must be behind the point where the order changes.
 
-use super::End;
 use super::common::{PerFlow, Sightings, paired, times};
+use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::FlowId;

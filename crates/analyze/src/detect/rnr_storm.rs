@@ -1,10 +1,10 @@
 //! RNR storms: the receiver is not ready again and again, so that packets are repeated for nothing.
 //!
-//! Evidence: a request that got [`NAKS`] RNR NAKs or more before it was taken, or [`MANY`] RNR NAKs in a flow that are for
-//! more than a fifth of its new requests. A single page fault or a receive that is late once is no storm.
+//! Evidence: a request that got [`NAKS`] RNR NAKs or more before it was taken, or [`MANY`] RNR NAKs in a flow that are
+//! for more than a fifth of its new requests. A single page fault or a receive that is late once is no storm.
 
-use super::End;
 use super::common::{PerFlow, Sightings, paired, time, times};
+use super::end::End;
 use super::page_fault::ResponderFaults;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};

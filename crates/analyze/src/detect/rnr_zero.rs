@@ -2,8 +2,8 @@
 //!
 //! Evidence: an RNR NAK with timer code 0.
 
-use super::End;
 use super::common::{PerFlow, Sightings, time, times};
+use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::{Cause, FlowId, Nak, Repeat};

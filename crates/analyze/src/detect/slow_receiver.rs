@@ -3,8 +3,8 @@
 //! Evidence: RNR NAKs for requests that need a posted receive (SEND, WRITE with immediate), in a flow without signs of
 //! page faults at the responder ([`super::page_fault`]).
 
-use super::End;
 use super::common::{PerFlow, Sightings, paired, time, times};
+use super::end::End;
 use super::page_fault::ResponderFaults;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
@@ -37,7 +37,7 @@ impl SlowReceiver {
         for (flow, seen) in self.flows.iter().filter(|(flow, _)| !faults.has(end, **flow)) {
             let text = format!(
                 "{} found no posted receive; the requester waited {}.",
-                times(seen.count, "message"),
+                times(seen.count, "attempt"),
                 time(seen.cost.time),
             );
             let advice = [advice::more_receives(), advice::short_rnr()].concat();

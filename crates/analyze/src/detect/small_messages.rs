@@ -3,8 +3,8 @@
 //! Evidence: a flow of [`MESSAGES`] messages or more with at most [`SMALL`] bytes on average, several of them open at a
 //! time, and nine ACKs or more for ten messages. A ping-pong is not meant: its messages wait for each other.
 
-use super::End;
 use super::common::paired;
+use super::end::End;
 use crate::advice;
 use crate::finding::{Cost, Finding, FindingKind};
 use crate::flow::FlowId;

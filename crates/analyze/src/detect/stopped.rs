@@ -1,11 +1,12 @@
 //! A peer that stopped: it answered before, and then nothing came from it any more.
 //!
-//! Evidence: an open request was repeated at least once by a timeout, and since before its first transmission no packet of
-//! any kind came from the peer's address to the requester's, on any QP, until the end of the capture. One finding for each
-//! pair of addresses. A peer that never answered has not stopped: it was not there (retries exhausted).
+//! Evidence: an open request was repeated by timeouts, at least two, or one that was followed by eight times as long a
+//! silence; and since before them no packet of any kind came from the peer's address to the requester's, on any QP,
+//! until the end of the capture. One finding for each pair of addresses. A peer that never answered has not stopped: it
+//! was not there (retries exhausted).
 
-use super::End;
 use super::common::{Sightings, time, times};
+use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::FlowId;
@@ -25,7 +26,10 @@ pub fn findings(end: &End<'_>, exhausted: &[Finding]) -> Vec<Finding> {
         let Some(request) = flow.half.oldest() else { continue };
         let Some(heard) = last.get(&(to, from)).copied().filter(|heard| *heard > 0) else { continue };
         let spoke = flow.half.has_responses() || heard > 0;
-        if request.timeouts == 0 || !spoke || heard >= request.first.time {
+        // One timeout is a lost packet, unless the silence goes on.
+        let waited = end.last.saturating_sub(request.last.time);
+        let silent = request.timeouts_in_row > 0 && heard < request.row_began;
+        if !spoke || !silent || request.timeouts_in_row == 1 && waited < 8 * (request.last.time - heard) {
             continue;
         }
         let (seen, flows) = pairs.entry((from, to)).or_default();

@@ -1,15 +1,15 @@
 //! ACK timeouts: a request was repeated because nothing answered it (IBTA 9.7.6.1.3).
 //!
-//! Evidence: a repetition without an RNR NAK, a sequence NAK or a response to the transmission before it, more than 0.1 ms
-//! after the ACK timer was last restarted. Timeouts that damming explains, and those of a peer that stopped, are not
+//! Evidence: a repetition without an RNR NAK, a sequence NAK or a response to the transmission before it, more than 0.1
+//! ms after the ACK timer was last restarted. Timeouts that damming explains, and those of a peer that stopped, are not
 //! counted here.
 //!
-//! The wait is compared with the timeout that was set (C_ACK), if the set-up of the connection was captured: T_o should be
-//! in T_tr to 4 T_tr. Adapters have a floor, below which a smaller C_ACK has no effect (T fig 4.5).
+//! The wait is compared with the timeout that was set (C_ACK), if the set-up of the connection was captured: T_o should
+//! be in T_tr to 4 T_tr. Adapters have a floor, below which a smaller C_ACK has no effect (T fig 4.5).
 
-use super::End;
 use super::common::{PerFlow, Sightings, paired, time, times};
 use super::damming::Damming;
+use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::{Cause, FlowId, Repeat};
@@ -50,7 +50,7 @@ impl Timeouts {
             let mut waits =
                 self.flows.get(&flow).map_or_else(Waits::default, |waits| Waits { seen: waits.seen.clone(), ..*waits });
             // Losses during replays that are too few for damming are the network's.
-            if let Some(lost) = damming.lost(flow).filter(|lost| lost.count > 0)
+            if let Some(lost) = damming.timeouts(flow).filter(|lost| lost.count > 0)
                 && !damming.explains(end, flow)
             {
                 waits.seen.absorb(lost);

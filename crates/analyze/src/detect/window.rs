@@ -1,14 +1,14 @@
 //! Duplicates and packets out of the window, without a loss that explains them.
 //!
-//! Evidence: responses that no open request explains, and requests that came twice although nothing was lost and no timer
-//! can have run out. A few of them follow every loss; so the finding needs [`FEW`] of them, and more than twice as many
-//! as repetitions with a known cause.
+//! Evidence: responses that no open request explains, second responses to requests that were sent once, and requests
+//! that came twice although nothing was lost and no timer can have run out. A few of them follow every loss; so the
+//! finding needs [`FEW`] of them, and more than twice as many as repetitions with a known cause.
 
-use super::End;
 use super::common::{PerFlow, Sightings, paired};
+use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
-use crate::flow::{Cause, FlowId, Repeat};
+use crate::flow::{Cause, FlowId, Repeat, Request};
 use crate::packet::Seen;
 
 /// Such packets by flow.
@@ -33,6 +33,13 @@ impl OutOfWindow {
         let outside = self.flows.entry(flow).or_default();
         outside.strays += 1;
         outside.seen.see(at.time, &[at.frame]);
+    }
+
+    /// A second response to a request that was sent once.
+    pub fn answered_again(&mut self, flow: FlowId, at: &Seen, request: &Request) {
+        if request.sent == 1 {
+            self.stray(flow, at);
+        }
     }
 
     pub fn repeat(&mut self, flow: FlowId, repeat: &Repeat) {

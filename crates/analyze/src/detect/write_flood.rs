@@ -1,16 +1,16 @@
 //! Packet flood by WRITEs (and SENDs): the same packets cross the wire many times (T 5.2.4).
 //!
 //! At the responder: each RNR NAK for a missing page makes the requester send again all that is open, so N packets on M
-//! missing pages become up to N·M. At the requester: a QP whose page faults wait for their events drops ACKs and repeats
-//! what was acknowledged.
+//! missing pages become up to N·M. At the requester: a QP with page faults that wait for their events drops ACKs and
+//! repeats what was acknowledged.
 //!
-//! Evidence: requests that carry data, of which [`PACKETS`] or more were repetitions after RNR NAKs for [`PAGES`] or more
-//! different PSNs, or repetitions of what was acknowledged, and at least [`SHARE`] times as many as were new. A lossy
-//! network does not look like that: its repetitions follow sequence NAKs and timeouts. A receiver that posts its receives
-//! late does not, either: its RNR NAKs come at once and are for SENDs.
+//! Evidence: requests that carry data, of which [`PACKETS`] or more were repetitions after RNR NAKs for [`PAGES`] or
+//! more different PSNs, or repetitions of what was acknowledged, and at least [`SHARE`] times as many as were new. A
+//! lossy network does not look like that: its repetitions follow sequence NAKs and timeouts. A receiver that posts its
+//! receives late does not, either: its RNR NAKs come at once and are for SENDs.
 
-use super::End;
 use super::common::{PerFlow, Sightings, paired, times};
+use super::end::End;
 use super::page_fault::ResponderFaults;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};

@@ -46,7 +46,7 @@ impl Clips {
         self.growing.retain(|(_, more)| *more > 0);
     }
 
-    /// An event whose surroundings are of interest. Its packet is not among the recent ones yet.
+    /// An event with surroundings of interest. Its packet is not among the recent ones yet.
     pub fn event(&mut self, cause: Cause, frame: FrameId, waited: u64) {
         let kind = std::mem::discriminant(&cause);
         let same = |clip: &Clip| clip.cause.map(|cause| std::mem::discriminant(&cause)) == Some(kind);

@@ -29,6 +29,8 @@ pub enum Event<'a> {
     Stray { at: &'a Seen },
     /// A second response to a READ or an atomic that was answered.
     AnsweredAgain { at: &'a Seen, request: &'a Request },
+    /// A packet that another capture has, too, which has it as it was at another place: marked, or with a wrong ICRC.
+    Elsewhere { at: &'a Seen },
     /// Any packet of the half, after all other events of it.
     Packet { at: &'a Seen, from_requester: bool },
 }
@@ -54,6 +56,13 @@ pub struct Repeat {
     pub previous_time: u64,
     /// The request, as it was before the repetition; `None` if it had been acknowledged long before.
     pub request: Option<Request>,
+}
+
+impl Repeat {
+    /// The PSN after what is repeated.
+    pub fn end(&self) -> Psn {
+        self.request.map_or(self.psn.next(), |request| request.end())
+    }
 }
 
 /// Why a requester repeats.

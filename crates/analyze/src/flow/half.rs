@@ -6,7 +6,7 @@
 
 use super::event::{Cause, Event, Nak, Repeat};
 use super::replay::Replay;
-use super::request::{LARGEST_MTU, Request, SMALLEST_MTU, Transmission};
+use super::request::{LARGEST_MTU, Request, SMALLEST_MTU};
 use crate::packet::{Kind, Seen};
 use std::collections::VecDeque;
 use weir_wire::Psn;
@@ -14,22 +14,33 @@ use weir_wire::Psn;
 /// The state of one half.
 #[derive(Debug, Default)]
 pub struct Half {
-    /// The first PSN that was seen, and the PSN after the last new request.
-    first: Option<Psn>,
-    next: Option<Psn>,
-    /// When PSNs were last passed over.
-    passed: u64,
+    /// The PSN after the last new request.
+    pub(super) next: Option<Psn>,
     /// Requests without a complete response, in the order of their PSNs.
     pub(super) open: VecDeque<Request>,
     /// READs and atomics with a complete response, which the requester may still drop and repeat.
     pub(super) done: VecDeque<Request>,
     /// Responses that came before their requests: time stamps of some captures jitter.
-    early: VecDeque<Seen>,
-    mtu: Option<u32>,
+    pub(super) early: VecDeque<Seen>,
+    /// Packets with PSNs that were missing: they came late, or were sent again for a NAK. If they come once more they
+    /// came late.
+    pub(super) late: VecDeque<Late>,
+    /// When PSNs were last passed over, ns since 1970.
+    pub(super) passed: u64,
+    /// PSNs that were passed over: each range's first, and the one behind its last.
+    pub(super) missing: VecDeque<(Psn, Psn)>,
+    /// Repetitions in a row that may be duplicates: what follows decides.
+    pub(super) doubt: Vec<Repeat>,
+    /// PSN and time of the last request packet.
+    pub(super) newest: Option<Psn>,
+    pub(super) last_sent: u64,
+    /// Repetitions before the first response: that there is one shows that the capture has both directions.
+    pub(super) unanswered: Vec<Repeat>,
+    pub(super) mtu: Option<u32>,
     /// Start of the message that is being sent.
-    began: u64,
+    pub(super) began: u64,
     /// The last repetition of a row.
-    burst: Option<Burst>,
+    pub(super) burst: Option<Burst>,
     /// When the ACK timer was last restarted by a response.
     pub(super) progress: u64,
     pub(super) nak: Option<LastNak>,
@@ -42,11 +53,21 @@ pub struct Half {
     pub(super) has_responses: bool,
 }
 
+/// A packet with a PSN that was missing.
 #[derive(Clone, Copy, Debug)]
-struct Burst {
-    psn: Psn,
-    time: u64,
-    cause: Cause,
+pub(super) struct Late {
+    pub first: Seen,
+    /// It came once more.
+    pub again: Option<Seen>,
+    /// The requester sent it again, and all that follows.
+    pub resent: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Burst {
+    pub psn: Psn,
+    pub time: u64,
+    pub cause: Cause,
 }
 
 /// The last RNR or sequence NAK.
@@ -64,16 +85,18 @@ pub const OPEN: usize = 16_384;
 const DONE: usize = 32;
 /// Responses that are kept for a request that comes later.
 const EARLY: usize = 8;
-/// Requests that are repeated together follow each other within this time, ns.
-const BURST: u64 = 1_000_000;
+/// A requester has fewer packets in flight.
+const NEAR: u32 = 1 << 12;
 /// A jump of PSNs beyond this is a new connection of the same QP numbers.
 const RESTART: u32 = 1 << 15;
-/// No ACK timer is shorter in practice, ns: 8 µs can be set, but takes longer.
-const SHORTEST_TIMEOUT: u64 = 100_000;
+/// Packets that may have been late.
+const LATE: usize = 16;
 
 impl Half {
     /// Takes a request of this half's requester.
     pub fn request(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        self.decide(packet, sink);
+        self.decide_late(packet, sink);
         if packet.opcode.starts_message() {
             self.began = packet.time;
         }
@@ -88,7 +111,6 @@ impl Half {
             let has_responses = self.has_responses;
             *self = Half { began: packet.time, has_responses, ..Half::default() };
         }
-        let first = *self.first.get_or_insert(packet.psn);
         let next = *self.next.get_or_insert(packet.psn);
         let mut ahead = packet.psn.since(next);
         if ahead > 0 && self.correct_length(packet.psn) {
@@ -96,17 +118,26 @@ impl Half {
         }
         if ahead >= 0 {
             if ahead > 0 {
-                self.passed = packet.time;
                 sink(Event::Gap { psn: next, packets: ahead as u32, at: packet });
+                self.passed = packet.time;
+                if self.missing.len() == LATE {
+                    self.missing.pop_front();
+                }
+                self.missing.push_back((next, packet.psn));
             }
             self.add_new(packet, sink);
         } else if let Some(at) = self.place(packet.psn) {
             self.repeat_open(at, packet, sink);
         } else if let Some(at) = self.done.iter().position(|request| request.covers(packet.psn)) {
             self.repeat_done(at, packet, sink);
-        } else if !packet.psn.before(first) && !self.is_acknowledged(packet) {
+        } else if self.was_missing(packet.psn) {
             if self.is_late(packet) {
                 sink(Event::Late { at: packet });
+            } else {
+                if self.late.len() == LATE {
+                    self.late.pop_front();
+                }
+                self.late.push_back(Late { first: *packet, again: None, resent: false });
             }
             let request = Request::new(packet, self.mtu, self.began);
             let at = self.open.partition_point(|open| open.psn.before(packet.psn));
@@ -114,6 +145,7 @@ impl Half {
         } else {
             self.repeat_forgotten(packet, sink);
         }
+        self.last_sent = packet.time;
     }
 
     /// The first request that is not completed.
@@ -129,6 +161,11 @@ impl Half {
     /// Whether a response with this PSN belongs to a request that is open, or was a moment ago.
     pub fn expects(&self, psn: Psn) -> bool {
         self.place(psn).is_some() || self.done.iter().any(|request| request.covers(psn))
+    }
+
+    /// Whether the PSN is near the last new request's.
+    pub fn is_near(&self, psn: Psn) -> bool {
+        self.next.is_none_or(|next| psn.since(next).unsigned_abs() <= NEAR)
     }
 
     /// Whether any response was seen.
@@ -148,6 +185,10 @@ impl Half {
 
     /// Reports the requests that were completed; called at the end of a capture.
     pub fn settle_all(&mut self, sink: &mut impl FnMut(Event<'_>)) {
+        self.decide_now(sink);
+        let again = std::mem::take(&mut self.late).into_iter().filter_map(|late| late.again);
+        again.for_each(|again| sink(Event::Late { at: &again }));
+        std::mem::take(&mut self.unanswered).iter().for_each(|repeat| sink(Event::Repeat(repeat)));
         while self.settle(sink) {}
     }
 
@@ -179,94 +220,6 @@ impl Half {
         self.repeat(&mut request, packet, sink);
         let at = self.open.partition_point(|open| open.psn.before(request.psn));
         self.open.insert(at, request);
-    }
-
-    fn repeat(&mut self, request: &mut Request, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
-        let follows = self.follows(packet);
-        let (cause, since) = self.cause(request, packet, follows);
-        sink(Event::Repeat(&Repeat {
-            psn: packet.psn,
-            kind: request.kind,
-            cause,
-            waited: packet.time.saturating_sub(since),
-            follows: follows.is_some(),
-            payload: packet.payload,
-            frame: packet.frame,
-            previous: request.last.frame,
-            time: packet.time,
-            previous_time: request.last.time,
-            request: Some(*request),
-        }));
-        request.sent += 1;
-        request.discards += u32::from(cause == Cause::Discarded);
-        request.timeouts += u32::from(cause == Cause::Timeout && follows.is_none());
-        request.last = Transmission { time: packet.time, frame: packet.frame };
-        request.set_answered(None);
-        request.received = packet.psn.since(request.psn).max(0) as u32;
-        request.during_replay = self.replay.covers(request, packet.time);
-        self.replay.repeated(request, packet.time);
-        self.burst = Some(Burst { psn: packet.psn, time: packet.time, cause });
-    }
-
-    fn repeat_forgotten(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
-        let follows = self.follows(packet);
-        let cause = follows.unwrap_or(if self.has_responses { Cause::Acknowledged } else { Cause::Unseen });
-        sink(Event::Repeat(&Repeat {
-            psn: packet.psn,
-            kind: packet.kind(),
-            cause,
-            waited: packet.time.saturating_sub(self.progress),
-            follows: follows.is_some(),
-            payload: packet.payload,
-            frame: packet.frame,
-            previous: packet.frame,
-            time: packet.time,
-            previous_time: packet.time,
-            request: None,
-        }));
-        self.burst = Some(Burst { psn: packet.psn, time: packet.time, cause });
-    }
-
-    /// The cause of the repetition before, if this repetition follows it at once.
-    fn follows(&self, packet: &Seen) -> Option<Cause> {
-        let burst = self.burst?;
-        let near = packet.time.saturating_sub(burst.time) < BURST;
-        (near && burst.psn.before(packet.psn)).then_some(burst.cause)
-    }
-
-    /// Why a request is repeated, and the time since which the requester waited.
-    fn cause(&self, request: &Request, packet: &Seen, follows: Option<Cause>) -> (Cause, u64) {
-        let since = request.last.time;
-        if let Some(cause) = follows {
-            return (cause, packet.time);
-        }
-        if let Some(nak) = self.nak.filter(|nak| nak.time >= since && !request.psn.before(nak.psn)) {
-            let cause = nak.rnr.map_or(Cause::SequenceNak, |code| Cause::Rnr { code });
-            return (cause, nak.time);
-        }
-        if let Some(answered) = request.answered() {
-            return (Cause::Discarded, answered.time);
-        }
-        if let Some(gap) = self.gap.filter(|gap| *gap >= since)
-            && request.kind.returns_data()
-        {
-            return (Cause::ResponseGap, gap);
-        }
-        let since = since.max(self.progress.min(packet.time));
-        if !self.has_responses || packet.time.saturating_sub(since) < SHORTEST_TIMEOUT {
-            return (Cause::Unseen, since);
-        }
-        (Cause::Timeout, since)
-    }
-
-    /// Whether a packet that was passed over is late, and not sent again because it was lost.
-    fn is_late(&self, packet: &Seen) -> bool {
-        let missed = self.nak.is_some_and(|nak| nak.time >= self.passed && !packet.psn.before(nak.psn));
-        !missed && packet.time.saturating_sub(self.passed) < SHORTEST_TIMEOUT
-    }
-
-    fn is_acknowledged(&self, packet: &Seen) -> bool {
-        self.acknowledged.is_some_and(|psn| !psn.before(packet.psn))
     }
 
     /// The open request with this PSN.
@@ -341,7 +294,11 @@ impl Half {
     }
 
     pub(super) fn note_nak(&mut self, nak: &Nak, rnr: Option<u8>) {
-        self.nak = Some(LastNak { psn: nak.psn, time: nak.time, rnr });
+        // A requester that waits for a receiver obeys the NAK that made it wait, whatever follows.
+        let waits = |old: &LastNak| old.rnr.is_some() && self.last_sent <= old.time && !nak.psn.before(old.psn);
+        if !self.nak.as_ref().is_some_and(waits) {
+            self.nak = Some(LastNak { psn: nak.psn, time: nak.time, rnr });
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod clip;
 mod event;
 mod half;
+mod repeats;
 mod replay;
 mod request;
 mod responses;

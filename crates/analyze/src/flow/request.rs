@@ -33,6 +33,10 @@ pub struct Request {
     pub discards: u32,
     /// Timeouts.
     pub timeouts: u32,
+    /// The last timeouts, without a response in between.
+    pub timeouts_in_row: u32,
+    /// When the first of these timeouts made the requester repeat, ns since 1970.
+    pub row_began: u64,
     /// The last complete response to the last transmission.
     answered: Transmission,
     /// Of a READ: PSNs of the response that were seen in a row since its last transmission.
@@ -80,6 +84,8 @@ impl Request {
             rnr_naks: 0,
             discards: 0,
             timeouts: 0,
+            timeouts_in_row: 0,
+            row_began: 0,
             answered: Transmission::default(),
             received: 0,
             during_replay: false,

@@ -10,7 +10,9 @@ impl Half {
     /// Takes a response of this half's responder.
     pub fn response(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
         use Operation::*;
-        self.has_responses = true;
+        if !self.has_responses {
+            self.first_response(sink);
+        }
         match packet.opcode.operation() {
             Some(ReadResponseFirst | ReadResponseMiddle | ReadResponseLast | ReadResponseOnly) => {
                 self.read_response(packet, sink);
@@ -55,8 +57,12 @@ impl Half {
             // Its request was not captured, or comes later in the file.
             self.complete_until(packet.psn.next(), packet, sink);
             self.keep_early(packet);
-        } else if self.acknowledged != Some(packet.psn) && !self.done.iter().any(|done| done.covers(packet.psn)) {
-            sink(Event::Stray { at: packet });
+        } else {
+            // The peer responds, although with nothing new.
+            self.progress = packet.time;
+            if self.acknowledged != Some(packet.psn) && !self.done.iter().any(|done| done.covers(packet.psn)) {
+                sink(Event::Stray { at: packet });
+            }
         }
     }
 

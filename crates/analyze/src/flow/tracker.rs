@@ -2,9 +2,9 @@
 //!
 //! A packet names the QP that it goes to and not the QP that it comes from. So the two directions of a connection are
 //! two flows, and their pairing is found: by the messages of connection management if they were captured; otherwise by
-//! the first response whose PSN fits the open requests of just one flow of the other direction. QPs that all begin with
-//! the same PSN make this ambiguous. Then packets are held back until it is decided: by the UDP source port, which
-//! Linux derives from both QP numbers; by later responses; at last by the order of the QP numbers.
+//! the first response with a PSN that fits the open requests of just one flow of the other direction. QPs that all
+//! begin with the same PSN make this ambiguous. Then packets are held back until it is decided: by the UDP source port,
+//! which Linux derives from both QP numbers; by later responses; at last by the order of the QP numbers.
 
 use super::clip::Clips;
 use super::event::Event;
@@ -24,7 +24,7 @@ pub struct FlowKey {
     pub qpn: u32,
 }
 
-/// Index of a flow, and of the half whose requests it carries.
+/// Index of a flow, and of the half of which it carries the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub u32);
 
@@ -40,6 +40,9 @@ pub struct Flow {
     /// How the partner was found.
     pub pairing: Pairing,
     source: Source,
+    /// Some packet has an ICRC that is not wrong: then those with a wrong one are damaged, and not all captured too
+    /// early.
+    sound: bool,
     /// Another file that has the same packets.
     repeated_in: Option<u16>,
     /// Time of the last packet, ns since 1970.
@@ -80,7 +83,7 @@ pub struct Source {
     pub port: u16,
 }
 
-/// Takes the events, with the flow whose requests they are about.
+/// Takes the events, with the flow of the requests that they are about.
 pub trait Sink: FnMut(FlowId, &mut Record, Event<'_>) {}
 
 impl<F: FnMut(FlowId, &mut Record, Event<'_>)> Sink for F {}
@@ -95,10 +98,13 @@ pub struct Tracker {
     /// Pairs of QPs that connection management told: an end, and the QP at the other.
     setups: HashMap<(Address, u32), (Address, u32)>,
     last: Option<(FlowKey, FlowId)>,
+    /// The file that is read, and whether it is of the same time as the files before it: a capture at another place.
+    file: Option<(u16, bool)>,
+    latest: u64,
 }
 
 /// The most packets that a flow holds back.
-const HELD: usize = 64;
+const HELD: usize = 256;
 /// So many more responses must fit the best of several flows than the second best.
 const LEAD: u32 = 3;
 /// What an agreeing UDP source port counts as.
@@ -112,10 +118,20 @@ impl Tracker {
             _ => self.flow(key, source),
         };
         self.last = Some((key, id));
+        if self.file.is_none_or(|(file, _)| file != source.file) {
+            self.file = Some((source.file, packet.time < self.latest));
+        }
+        self.latest = self.latest.max(packet.time);
+        let beside = self.file.is_some_and(|(_, beside)| beside);
         let flow = &mut self.flows[id.0 as usize];
-        if !flow.takes(source, packet) {
+        let owner = if packet.is_response() { flow.partner.unwrap_or(id) } else { id };
+        if !flow.takes(source, packet, beside) {
+            if packet.marks.is_remarkable() {
+                sink(owner, &mut self.flows[owner.0 as usize].record, Event::Elsewhere { at: packet });
+            }
             return;
         }
+        flow.sound |= !packet.marks.bad_icrc;
         match flow.partner {
             Some(partner) => self.deliver(id, partner, packet, sink),
             None => self.hold(id, packet, sink),
@@ -157,6 +173,7 @@ impl Tracker {
             record: Record::default(),
             pairing: Pairing::None,
             source,
+            sound: false,
             repeated_in: None,
             last: 0,
             held: Some(Vec::new()),
@@ -168,7 +185,9 @@ impl Tracker {
 
     /// A packet of a flow without a partner.
     fn hold(&mut self, id: FlowId, packet: &Seen, sink: &mut impl Sink) {
-        if let Some((partner, pairing)) = self.find_partner(id, packet) {
+        if !packet.marks.bad_icrc
+            && let Some((partner, pairing)) = self.find_partner(id, packet)
+        {
             self.pair(id, partner, pairing, sink);
             return self.deliver(id, partner, packet, sink);
         }
@@ -176,7 +195,8 @@ impl Tracker {
         match &mut flow.held {
             Some(held) if held.len() < HELD => held.push(*packet),
             Some(_) => {
-                match best(&flow.votes).map(|(partner, _)| partner) {
+                let best = best(&flow.votes).map(|(partner, _)| partner);
+                match best.or_else(|| self.of_same_rank(id)).or_else(|| self.that_chose(id)) {
                     Some(partner) => self.pair(id, partner, Pairing::Likely, sink),
                     None => self.release(id, sink),
                 }
@@ -229,6 +249,33 @@ impl Tracker {
         decided.map(|partner| (partner, Pairing::Likely))
     }
 
+    /// Of the flows that may be the partner, the one with the same rank among the QP numbers.
+    fn of_same_rank(&self, id: FlowId) -> Option<FlowId> {
+        let flow = &self.flows[id.0 as usize];
+        let number = |id: &FlowId| self.flows[id.0 as usize].key.qpn;
+        let sorted = |mut ids: Vec<FlowId>| {
+            ids.sort_by_key(number);
+            ids
+        };
+        let free = |voted: &&(FlowId, u32)| self.flows[voted.0.0 as usize].partner.is_none();
+        let candidates = sorted(flow.votes.iter().filter(free).map(|(voted, _)| *voted).collect());
+        let answering = |id: &&FlowId| !self.flows[id.0 as usize].votes.is_empty();
+        let beside = self.alone.get(&(flow.key.from, flow.key.to))?;
+        let rank = sorted(beside.iter().filter(answering).copied().collect()).iter().position(|other| *other == id)?;
+        candidates.get(rank).or(candidates.last()).copied()
+    }
+
+    /// The flow of responses for which this flow of requests is the best.
+    fn that_chose(&self, id: FlowId) -> Option<FlowId> {
+        let FlowKey { from, to, .. } = self.flows[id.0 as usize].key;
+        let chooses = |other: &&FlowId| {
+            let votes = &self.flows[other.0 as usize].votes;
+            let best = best(votes).map(|(best, _)| best).or_else(|| self.of_same_rank(**other));
+            votes.iter().any(|(voted, _)| *voted == id) && best == Some(id)
+        };
+        self.alone.get(&(to, from))?.iter().find(chooses).copied()
+    }
+
     fn pair(&mut self, one: FlowId, other: FlowId, pairing: Pairing, sink: &mut impl Sink) {
         let mut waiting = Vec::new();
         for (id, partner) in [(one, other), (other, one)] {
@@ -246,7 +293,8 @@ impl Tracker {
         }
     }
 
-    /// Pairs what is left at the end: the best candidate, of equal ones the one with the same rank among the QP numbers.
+    /// Pairs what is left at the end: the best candidate, of equal ones the one with the same rank among the QP
+    /// numbers.
     fn pair_rest(&mut self, sink: &mut impl Sink) {
         let mut waiting: Vec<FlowId> = self.alone.values().flatten().copied().collect();
         waiting.sort_by_key(|id| self.flows[id.0 as usize].key.qpn);
@@ -275,8 +323,12 @@ impl Tracker {
     fn deliver(&mut self, id: FlowId, partner: FlowId, packet: &Seen, sink: &mut impl Sink) {
         let from_requester = !packet.is_response();
         let owner = if from_requester { id } else { partner };
+        // A requester drops a damaged response. A damaged request was sent, too, unless its PSN is what is damaged.
+        let damaged = packet.marks.bad_icrc && self.flows[id.0 as usize].sound;
+        let dropped = damaged && !(from_requester && self.flows[owner.0 as usize].half.is_near(packet.psn));
         let Flow { half, record, .. } = &mut self.flows[owner.0 as usize];
-        if from_requester {
+        if dropped {
+        } else if from_requester {
             half.request(packet, &mut |event| sink(owner, record, event));
         } else if owner != id {
             half.response(packet, &mut |event| sink(owner, record, event));
@@ -288,9 +340,9 @@ impl Tracker {
 impl Flow {
     /// Whether a packet is new: another file or interface may have captured it, too. The first packet of a file decides
     /// for all of it.
-    fn takes(&mut self, source: Source, packet: &Seen) -> bool {
+    fn takes(&mut self, source: Source, packet: &Seen, beside: bool) -> bool {
         if source.file != self.source.file {
-            if self.repeated_in == Some(source.file) || packet.time < self.last {
+            if beside || self.repeated_in == Some(source.file) || packet.time < self.last {
                 self.repeated_in = Some(source.file);
                 return false;
             }

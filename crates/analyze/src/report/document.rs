@@ -1,13 +1,12 @@
 //! The report as data: plain values, with all indices and times resolved. Its JSON is stable (`docs/analyze.md`).
 
+use super::ladder::{self, LadderStep};
 use crate::advice::Advice;
 use crate::analysis::{Report, Totals};
 use crate::finding::Finding;
-use crate::flow::{Cause, Clip, Flow, FlowId, Pairing};
-use crate::packet::Seen;
+use crate::flow::{Flow, FlowId, Pairing};
 use serde::Serialize;
 use std::collections::HashMap;
-use weir_wire::{RnrTimer, Syndrome};
 
 /// All of a report.
 #[derive(Clone, Debug, Serialize)]
@@ -87,20 +86,6 @@ pub struct Peer {
     pub address: String,
     /// `None`: no packet to it was captured.
     pub qp: Option<u32>,
-}
-
-/// A packet of a ladder.
-#[derive(Clone, Debug, Serialize)]
-pub struct LadderStep {
-    /// Since the ladder's first packet, ns.
-    pub time_ns: u64,
-    pub frame: u64,
-    pub from_requester: bool,
-    /// Such as "READ request".
-    pub what: &'static str,
-    pub psn: u32,
-    /// What is special about it; empty if nothing is.
-    pub note: String,
 }
 
 /// A connection: one or two directions of requests.
@@ -290,44 +275,6 @@ fn entry(finding: &Finding, flows: &[Flow], ids: &HashMap<FlowId, usize>) -> Fin
         confidence: (finding.confidence * 1000.0).round() / 1000.0,
         text: finding.text.clone(),
         advice: finding.advice.clone(),
-        ladder: clip.map(ladder).unwrap_or_default(),
+        ladder: clip.map(ladder::steps).unwrap_or_default(),
     }
-}
-
-fn ladder(clip: &Clip) -> Vec<LadderStep> {
-    let start = clip.packets.first().map_or(0, |(packet, _)| packet.time);
-    let step = |(packet, from_requester): &(Seen, bool)| LadderStep {
-        time_ns: packet.time.saturating_sub(start),
-        frame: packet.frame.number(),
-        from_requester: *from_requester,
-        what: packet.name(),
-        psn: packet.psn.get(),
-        note: note(packet, clip),
-    };
-    clip.packets.iter().map(step).collect()
-}
-
-/// What is special about a packet of a clip.
-fn note(packet: &Seen, clip: &Clip) -> String {
-    if packet.frame == clip.frame {
-        return match clip.cause {
-            Some(Cause::Timeout) => "again, after a timeout".to_owned(),
-            Some(Cause::Rnr { .. }) => "again, after the RNR delay".to_owned(),
-            Some(Cause::SequenceNak) => "again, after the NAK".to_owned(),
-            Some(Cause::Discarded) => "again: the response was dropped".to_owned(),
-            Some(Cause::ResponseGap) => "again: a part of the response is missing".to_owned(),
-            Some(Cause::Acknowledged) => "again, although acknowledged".to_owned(),
-            Some(Cause::Unseen) | None => "again".to_owned(),
-        };
-    }
-    match packet.acknowledgement() {
-        Some(Syndrome::RnrNak(timer)) => delay(timer),
-        _ if packet.marks.bad_icrc => "wrong ICRC".to_owned(),
-        _ if packet.marks.congested => "marked: congestion".to_owned(),
-        _ => String::new(),
-    }
-}
-
-fn delay(timer: RnrTimer) -> String {
-    format!("wait {} ms", timer.delay().as_micros() as f64 / 1000.0)
 }

@@ -2,8 +2,12 @@
 
 mod comments;
 mod document;
+mod html;
+mod ladder;
 mod text;
 
 pub use comments::comments;
-pub use document::{Connection, Document, FindingEntry, Half, Interval, LadderStep, Peer};
+pub use document::{Capture, Connection, Document, FindingEntry, Half, Interval, Peer};
+pub use html::html;
+pub use ladder::{LadderStep, Mark};
 pub use text::{Style, headline, text};

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 use weir_analyze::Analysis;
-use weir_analyze::report::{Document, FindingEntry, Style, headline, text};
+use weir_analyze::report::{Document, FindingEntry, Style, headline};
 
 /// What to watch, and how to show it.
 pub struct Watch {
@@ -24,8 +24,8 @@ pub struct Watch {
 /// The interval of looks for new findings.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Watches, prints new findings, and prints the report at the end. Returns whether anything was found.
-pub fn run(watch: &Watch, mut analysis: Analysis) -> Result<bool> {
+/// Watches and prints new findings. Returns the report.
+pub fn run(watch: &Watch, mut analysis: Analysis) -> Result<Document> {
     signals::note_end_requests();
     let mut sources = Sources::new(watch.pid)?;
     if watch.pid.is_none() {
@@ -52,22 +52,15 @@ pub fn run(watch: &Watch, mut analysis: Analysis) -> Result<bool> {
         std::thread::sleep(pause(came));
     }
     sources.finish(&mut analysis);
-    let document = Document::new(&analysis.finish(), sources.names());
-    let whole = if watch.json { document.json() + "\n" } else { text(&document, watch.style) };
-    write(&whole)?;
-    Ok(!document.findings.is_empty())
+    Ok(Document::new(&analysis.finish(), sources.names()))
 }
 
 fn show(document: &Document, entry: &FindingEntry, watch: &Watch) -> Result<()> {
-    write(&match watch.json {
-        true => format!("{{\"finding\":{}}}\n", serde_json::to_string(entry)?),
-        false => headline(document, entry, watch.style) + "\n",
-    })
-}
-
-fn write(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
+    match watch.json {
+        true => writeln!(out, "{{\"finding\":{}}}", serde_json::to_string(entry)?)?,
+        false => writeln!(out, "{}", headline(document, entry, watch.style))?,
+    }
     Ok(out.flush()?)
 }
 
@@ -107,5 +100,48 @@ impl News {
 
     fn any_waits(&self) -> bool {
         !self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_analyze::{Observed, Options};
+    use weir_capture::packet::Address;
+    use weir_wire::{Aeth, Bth, Headers, Opcode, Operation, Psn, Service};
+
+    /// A WRITE of QP 1 to QP 2 with this PSN, or its ACK.
+    fn observe(analysis: &mut Analysis, milliseconds: u64, is_ack: bool, psn: u32) {
+        let operation = if is_ack { Operation::Acknowledge } else { Operation::WriteOnly };
+        let mut headers =
+            Headers::new(Bth::new(Opcode::new(Service::Rc, operation), if is_ack { 1 } else { 2 }, Psn::new(psn)));
+        headers.put(Aeth::new(31, 0));
+        let [from, to] = if is_ack { [2, 1] } else { [1, 2] }.map(|last| Address::Ipv4([10, 0, 0, last].into()));
+        let (time, from_qp) = (milliseconds * 1_000_000, if is_ack { 2 } else { 1 });
+        let packet = Observed { time, number: time, sent: !is_ack, from, to, from_qp, headers: &headers, payload: 8 };
+        analysis.observed(0, &packet);
+    }
+
+    fn kinds(news: &mut News, analysis: &mut Analysis) -> Vec<&'static str> {
+        let document = Document::new(&analysis.report(), &["a".to_owned()]);
+        news.of(&document).iter().map(|entry| entry.kind).collect()
+    }
+
+    #[test]
+    fn each_finding_is_news_once_and_silence_only_when_it_lasts() {
+        let (mut analysis, mut news) = (Analysis::new(Options::default()), News::default());
+        observe(&mut analysis, 1000, false, 5);
+        observe(&mut analysis, 1001, true, 5);
+        assert!(kinds(&mut news, &mut analysis).is_empty() && !news.any_waits());
+        observe(&mut analysis, 2000, false, 6);
+        observe(&mut analysis, 2500, false, 6);
+        assert!(!kinds(&mut news, &mut analysis).contains(&"peer-stopped"));
+        assert!(news.any_waits());
+        assert_eq!(kinds(&mut news, &mut analysis), ["peer-stopped"]);
+        assert!(kinds(&mut news, &mut analysis).is_empty() && !news.any_waits());
+        // The peer answers after all.
+        observe(&mut analysis, 2600, true, 6);
+        assert_eq!(kinds(&mut news, &mut analysis), ["timeout"]);
+        assert!(kinds(&mut news, &mut analysis).is_empty());
     }
 }

@@ -1,5 +1,5 @@
-//! What a capture with a history is written for, apart from QPs that fail: requests that have been without a response for
-//! longer than they should.
+//! What a capture with a history is written for, apart from QPs that fail: requests that have been without a response
+//! for longer than they should.
 
 use crate::engine::Engine;
 use crate::os::clock;
@@ -9,8 +9,8 @@ use std::time::Duration;
 use weir_transport::{Qp, Retransmissions};
 use weir_wire::Psn;
 
-/// A request that is repeated after so long a time without a response has stalled. Losses are repaired sooner, and usual
-/// RNR waits are shorter. An ACK timeout is a stall however short it is.
+/// A request that is repeated after so long a time without a response has stalled. Losses are repaired sooner, and
+/// usual RNR waits are shorter. An ACK timeout is a stall however short it is.
 const STALL: Duration = Duration::from_millis(10);
 
 /// A request that has stalled.

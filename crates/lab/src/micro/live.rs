@@ -33,6 +33,10 @@ pub struct Live {
     library: PathBuf,
     /// Time limit for the operations of a run.
     pub limit: Duration,
+    /// Where `weir doctor` writes what it finds in the client, as JSON; `None`: the client runs without it.
+    pub watch: Option<PathBuf>,
+    /// Faults of both sides, as for `weir run --faults`.
+    pub faults: Option<String>,
 }
 
 /// The output of `weir-micro --json`.
@@ -61,7 +65,14 @@ impl Live {
     pub fn new(weir: impl Into<PathBuf>, library: impl Into<PathBuf>) -> Result<Live> {
         // The papers' MTU of 4096 needs jumbo frames.
         let stage = Arc::new(Stage::new(9000)?);
-        let live = Live { stage, weir: weir.into(), library: library.into(), limit: Duration::from_secs(60) };
+        let live = Live {
+            stage,
+            weir: weir.into(),
+            library: library.into(),
+            limit: Duration::from_secs(60),
+            watch: None,
+            faults: None,
+        };
         ensure!(live.program().is_file(), "{} is not built: run `make build`", live.program().display());
         Ok(live)
     }
@@ -127,7 +138,13 @@ impl Live {
                 }
             }
             command.env("WEIR_LIB_DIR", &self.library);
+            if let Some(report) = self.watch.as_ref().filter(|_| side == Side::B) {
+                command.args(["doctor", "--json", "--output"]).arg(report).arg("--").arg(&self.weir);
+            }
             command.args(["run", "--profile"]).arg(&profiles[side as usize]);
+            if let Some(faults) = &self.faults {
+                command.args(["--faults", faults]);
+            }
             command.arg("--capture").arg(captures[side as usize]).arg("--");
             command.arg(self.program()).args(["--device", &self.stage.device(), "--port", &port.to_string()]);
             command.args(["--timeout", &seconds]);

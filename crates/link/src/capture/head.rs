@@ -42,8 +42,8 @@ impl Head {
         Head { bytes, len: ETHERNET + len, is_v4, sum: sum as u32 }
     }
 
-    /// Sets lengths and checksums for a datagram of so many bytes, and the fields of IPv4 that the envelope has. The UDP
-    /// checksum of IPv4 is none; that of IPv6 is the sum of the pseudo header, as with checksum offload.
+    /// Sets lengths and checksums for a datagram of so many bytes, and the fields of IPv4 that the envelope has. The
+    /// UDP checksum of IPv4 is none; that of IPv6 is the sum of the pseudo header, as with checksum offload.
     #[inline]
     pub fn fill(&mut self, datagram: usize, envelope: &Envelope) {
         let udp_len = (UDP_LEN + datagram) as u16;

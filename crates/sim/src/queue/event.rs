@@ -1,6 +1,7 @@
 //! What happens in a simulation, and its form in the queue of events.
 
 use crate::ids::{HostId, QpId};
+use crate::packet::PacketKey;
 
 /// A future event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +10,8 @@ pub(crate) enum Event {
     PortFree(HostId),
     /// The first packet in a pipe arrives at its end.
     Arrival(u32),
+    /// A packet arrives at the end of a pipe, behind packets that entered the pipe later.
+    Straggler(u32, PacketKey),
     /// A QP's deadline, unless it has moved.
     Deadline(QpId),
     /// A page fault of a host ends.
@@ -34,6 +37,7 @@ impl Event {
             Event::FaultEnds(host, fault) => Packed(u64::from(host.0) << 8 | 3, fault.into()),
             Event::ResumeRequesters(host) => Packed(u64::from(host.0) << 8 | 4, 0),
             Event::Timer(token) => Packed(5, token),
+            Event::Straggler(pipe, packet) => Packed(u64::from(pipe) << 8 | 6, packet.number().into()),
         }
     }
 }
@@ -49,7 +53,8 @@ impl Packed {
             2 => Event::Deadline(QpId { host, num: value as u32 }),
             3 => Event::FaultEnds(host, value as u32),
             4 => Event::ResumeRequesters(host),
-            _ => Event::Timer(value),
+            5 => Event::Timer(value),
+            _ => Event::Straggler(number, PacketKey::from_number(value as u32)),
         }
     }
 }
@@ -68,6 +73,7 @@ mod tests {
             Event::FaultEnds(host, u32::MAX),
             Event::ResumeRequesters(host),
             Event::Timer(u64::MAX),
+            Event::Straggler(u32::MAX, PacketKey::from_number(u32::MAX)),
         ] {
             assert_eq!(event.pack().unpack(), event);
         }

@@ -1,9 +1,9 @@
 //! A radix heap of events: it compares no two events, and its cost does not grow with their number.
 //!
-//! No event is earlier than the last one taken. An event is in a list that its time and the time of the last event taken
-//! determine: the highest digit in which they differ is its level, and the value of that digit is its slot. The first
-//! event is therefore in the first slot of the lowest level. An event moves to a lower level only together with all the
-//! others of its list, so that events of the same time are always in the same list, in their order.
+//! No event is earlier than the last one taken. An event is in a list that its time and the time of the last event
+//! taken determine: the highest digit in which they differ is its level, and the value of that digit is its slot. The
+//! first event is therefore in the first slot of the lowest level. An event moves to a lower level only together with
+//! all the others of its list, so that events of the same time are always in the same list, in their order.
 
 use super::event::Packed;
 use weir_transport::Instant;

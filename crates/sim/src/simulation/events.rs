@@ -3,7 +3,8 @@
 use super::{Observer, Rule, Simulation};
 use crate::host::HostState;
 use crate::ids::{HostId, Node, QpId, SwitchId};
-use crate::link::Link;
+use crate::incident::{self, Incident, Watch};
+use crate::link::{Disorder, Link, Pipe};
 use crate::network::Network;
 use crate::observe::{Loss, PacketEvent, Seen};
 use crate::packet::{PacketKey, Packets, SimPacket};
@@ -66,11 +67,11 @@ impl Simulation {
     /// Lets the next QP of a host send a packet.
     #[inline(never)]
     fn turn(&mut self, host: HostId) {
-        let Simulation { now, queue, hosts, network, chance, packets, observer, rule, staged, .. } = self;
+        let Simulation { now, queue, hosts, network, chance, packets, observer, adapters, rule, staged, .. } = self;
         let state = &mut hosts[host.0 as usize];
         let Some((num, deadline)) = state.turn(*now, host, packets, staged) else { return };
         if let Some(key) = staged.take() {
-            let mut outside = Outside { now: *now, queue, network, chance, packets, observer, rule };
+            let mut outside = Outside { now: *now, queue, network, chance, packets, observer, adapters, rule };
             outside.send(host, state, key);
         }
         if let Some(at) = deadline {
@@ -100,7 +101,7 @@ impl Simulation {
     fn pass_in(&mut self, id: QpId, held: VecDeque<PacketKey>) {
         for packet in held {
             let taken = match self.hosts[id.host.0 as usize].at(id.num) {
-                Some(mut at) => at.receive(self.now, packet, &mut self.packets),
+                Some(mut at) => incident::receive(self.now, &mut at, id, packet, &mut self.packets, &mut self.adapters),
                 None => {
                     self.packets.remove(packet);
                     true
@@ -120,6 +121,17 @@ impl Simulation {
         if let Some(at) = next {
             self.queue.put(at, Event::Arrival(index));
         }
+        self.arrives(to, packet);
+    }
+
+    /// A packet arrives behind packets that entered the pipe later.
+    #[cold]
+    pub(crate) fn straggler(&mut self, index: u32, packet: PacketKey) {
+        self.arrives(self.network.pipes[index as usize].to, packet);
+    }
+
+    #[inline]
+    fn arrives(&mut self, to: Node, packet: PacketKey) {
         match to {
             Node::Switch(switch) => self.forward(switch, packet),
             Node::Host(host) if host == self.packets[packet].to => self.deliver(packet),
@@ -134,6 +146,7 @@ impl Simulation {
         let Some(index) = self.network.way(switch, packet.to, flow) else {
             return self.lost(Node::Switch(switch), Loss::NoDestination, key);
         };
+        let marks = self.network.marks(switch, index, self.now);
         let pipe = &mut self.network.pipes[index as usize];
         let bytes = packet.bytes;
         if !pipe.has_room(self.now, bytes) {
@@ -144,9 +157,8 @@ impl Simulation {
         if let Some(loss) = loses(&pipe.link, packet, &mut self.chance) {
             return self.lost(Node::Switch(switch), loss, key);
         }
-        if pipe.put(&mut self.packets, at, key) {
-            self.queue.put(at, Event::Arrival(index));
-        }
+        self.packets[key].marked |= marks;
+        enter(pipe, index, at, key, &mut self.packets, &mut self.chance, &mut self.queue);
     }
 
     /// A packet is lost after its first link.
@@ -169,6 +181,9 @@ impl Simulation {
             capture.record(now, Direction::In, packet, None);
         }
         let id = QpId { host: packet.to, num: packet.headers.bth.dest_qp };
+        if packet.damaged {
+            return self.lost(node, Loss::Damage, key);
+        }
         // An RC QP accepts packets from its peer only.
         let Some(mut at) = host.at(id.num).filter(|at| at.qp.peer == packet.from.host) else {
             return self.lost(node, Loss::NoDestination, key);
@@ -177,7 +192,7 @@ impl Simulation {
         if let Some(watch) = &mut self.observer {
             watch(&seen(now, node, PacketEvent::Arrived, packet));
         }
-        let taken = at.receive(now, key, &mut self.packets);
+        let taken = incident::receive(now, &mut at, id, key, &mut self.packets, &mut self.adapters);
         let deadline = at.settle(now);
         if !taken {
             self.lost(node, Loss::Adapter, key);
@@ -196,15 +211,25 @@ impl Simulation {
         at.qp.armed = None;
         if at.qp.qp.poll_timeout().is_some_and(|at| at <= now) {
             let mut view = at.view(now, Side::Requester);
+            let before = at.qp.qp.retransmissions();
             at.qp.qp.handle_timeout(now, &mut view);
+            if at.qp.qp.retransmissions().ack_timeouts != before.ack_timeouts
+                && let Some(watch) = &mut self.adapters
+            {
+                watch(now, Incident::AckTimeout { qp: id });
+            }
         }
         self.follow_up(id);
     }
 
-    /// A page fault ends. Responders that wait for it continue at once, and so do requesters, unless the adapter has packet
-    /// flood: then each requester resumes by its own event.
+    /// A page fault ends. Responders that wait for it continue at once, and so do requesters, unless the adapter has
+    /// packet flood: then each requester resumes by its own event.
     pub(crate) fn fault_ends(&mut self, host: HostId, fault: u32) {
-        let memory = &mut self.host_mut(host).adapter.get_mut().memory;
+        let Simulation { now, hosts, adapters, .. } = self;
+        let memory = &mut hosts[host.0 as usize].adapter.get_mut().memory;
+        if let Some(watch) = adapters {
+            memory.pages_of_fault(fault).into_iter().for_each(|addr| watch(*now, Incident::PageCame { host, addr }));
+        }
         let by_events = memory.events.resume_requesters();
         for (num, side) in memory.end_fault(fault) {
             if side == Side::Responder || !by_events {
@@ -257,6 +282,7 @@ struct Outside<'a> {
     chance: &'a mut Chance,
     packets: &'a mut Packets,
     observer: &'a mut Option<Observer>,
+    adapters: &'a mut Option<Watch>,
     rule: &'a mut Option<Rule>,
 }
 
@@ -264,7 +290,7 @@ impl Outside<'_> {
     /// A packet leaves its host.
     #[inline(always)]
     fn send(&mut self, id: HostId, host: &mut HostState, key: PacketKey) {
-        let Outside { now, queue, network, chance, packets, observer, rule } = self;
+        let Outside { now, queue, network, chance, packets, observer, adapters, rule } = self;
         let packet = &packets[key];
         let response = packet.headers.bth.opcode.is_response();
         *(if response { &mut host.counts.responses } else { &mut host.counts.requests }) += 1;
@@ -292,6 +318,12 @@ impl Outside<'_> {
         if let Some(loss) = lost {
             host.counts.lose(loss);
         }
+        if let Some(watch) = adapters
+            && packet.is_rnr_nak()
+            && let Some(qp) = host.get(packet.from.num)
+        {
+            watch(*now, incident::not_ready(packet.from, packet.headers.bth.psn, qp.qp.responder_state()));
+        }
         if let Some(capture) = &mut host.capture {
             capture.record(*now, Direction::Out, packet, lost);
         }
@@ -300,13 +332,55 @@ impl Outside<'_> {
         }
         match arrival {
             Some((index, at)) if lost.is_none() => {
-                if network.pipes[index as usize].put(packets, at, key) {
-                    queue.put(at, Event::Arrival(index));
-                }
+                enter(&mut network.pipes[index as usize], index, at, key, packets, chance, queue);
             }
             _ => packets.remove(key),
         }
     }
+}
+
+/// A packet enters a pipe. It arrives at `at`, or later, or twice.
+#[inline(always)]
+fn enter(
+    pipe: &mut Pipe,
+    index: u32,
+    at: Instant,
+    key: PacketKey,
+    packets: &mut Packets,
+    chance: &mut Chance,
+    queue: &mut Queue,
+) {
+    if pipe.link.disorder != Disorder::NONE && is_late(&pipe.link.disorder, index, at, key, packets, chance, queue) {
+        return;
+    }
+    if pipe.put(packets, at, key) {
+        queue.put(at, Event::Arrival(index));
+    }
+}
+
+/// Applies the disorder of a link to a packet. True: the packet takes its own way through the pipe.
+#[cold]
+#[inline(never)]
+fn is_late(
+    disorder: &Disorder,
+    index: u32,
+    at: Instant,
+    key: PacketKey,
+    packets: &mut Packets,
+    chance: &mut Chance,
+    queue: &mut Queue,
+) -> bool {
+    let later = |chance: &mut Chance| at + disorder.by.mul_f64(chance.share());
+    packets[key].damaged |= chance.share() < disorder.damaged;
+    if chance.share() < disorder.twice {
+        let copy = packets.copy(key);
+        queue.put(later(chance), Event::Straggler(index, copy));
+    }
+    if chance.share() >= disorder.late {
+        return false;
+    }
+    queue.put(later(chance), Event::Straggler(index, key));
+    true
 }
 
 fn loses(link: &Link, packet: &SimPacket, chance: &mut Chance) -> Option<Loss> {
@@ -325,6 +399,7 @@ fn seen(at: Instant, node: Node, event: PacketEvent, packet: &SimPacket) -> Seen
         from: packet.from,
         to: packet.to,
         repeated: packet.repeated,
+        marked: packet.marked,
         headers: &packet.headers,
         payload: packet.payload.len(),
     }

@@ -6,6 +6,7 @@ use crate::adapter::Report;
 use crate::capture::Capture;
 use crate::host::HostState;
 use crate::ids::{HostId, Node, QpId, SwitchId};
+use crate::incident::{Incident, Watch};
 use crate::link::Link;
 use crate::memory::{Backing, Paging, Region};
 use crate::network::Network;
@@ -14,7 +15,8 @@ use crate::packet::{PacketKey, Packets};
 use crate::qp::{QpSetup, SimQp};
 use crate::queue::{Event, Queue};
 use std::collections::VecDeque;
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -60,6 +62,7 @@ pub struct Simulation {
     /// Reports that the application has not received yet.
     pub(crate) reports: VecDeque<(HostId, Report)>,
     pub(crate) observer: Option<Observer>,
+    pub(crate) adapters: Option<Watch>,
     pub(crate) rule: Option<Rule>,
     /// The packet of a turn, until it enters the network.
     pub(crate) staged: Option<PacketKey>,
@@ -83,6 +86,7 @@ impl Simulation {
             events: 0,
             reports: VecDeque::new(),
             observer: None,
+            adapters: None,
             rule: None,
             staged: None,
         }
@@ -102,6 +106,11 @@ impl Simulation {
     /// Adds a store-and-forward switch with `buffer` bytes before each output. A packet that does not fit is lost.
     pub fn add_switch(&mut self, buffer: u64) -> SwitchId {
         self.network.add_switch(buffer)
+    }
+
+    /// A switch marks packets (congestion experienced) that enter a queue in which more than `bytes` bytes wait.
+    pub fn mark_above(&mut self, switch: SwitchId, bytes: u64) {
+        self.network.mark_above(switch, bytes);
     }
 
     /// Adds a link. Between two hosts there may be any number of switches, and several shortest routes.
@@ -154,9 +163,14 @@ impl Simulation {
 
     /// Starts writing a host's packets, both ways, into a pcapng file. [`Simulation::finish_captures`] ends it.
     pub fn capture(&mut self, host: HostId, path: impl AsRef<Path>) -> io::Result<()> {
-        let state = self.host_mut(host);
-        state.capture = Some(Capture::create(path.as_ref(), host, &state.profile.name)?);
+        self.capture_to(host, File::create(path)?);
         Ok(())
+    }
+
+    /// The same, to any writer.
+    pub fn capture_to(&mut self, host: HostId, out: impl Write + 'static) {
+        let state = self.host_mut(host);
+        state.capture = Some(Capture::new(Box::new(out), host, &state.profile.name));
     }
 
     /// Ends all captures; returns the number of frames in them.
@@ -169,6 +183,11 @@ impl Simulation {
     /// Calls `watch` for every event of a packet, in order of time. There is a single observer.
     pub fn observe(&mut self, watch: impl FnMut(&Seen<'_>) + 'static) {
         self.observer = Some(Box::new(watch));
+    }
+
+    /// Calls `watch` for every incident of an adapter, in order of time. There is a single such observer.
+    pub fn observe_adapters(&mut self, watch: impl FnMut(Instant, Incident) + 'static) {
+        self.adapters = Some(Box::new(watch));
     }
 
     /// Loses packets for which `rule` holds, on their first link. The rule is called when they are sent.
@@ -298,6 +317,7 @@ impl Simulation {
                 self.transmit(host);
             }
             Event::Arrival(pipe) => self.arrival(pipe),
+            Event::Straggler(pipe, packet) => self.straggler(pipe, packet),
             Event::Deadline(qp) => self.deadline(qp),
             Event::FaultEnds(host, fault) => self.fault_ends(host, fault),
             Event::ResumeRequesters(host) => {

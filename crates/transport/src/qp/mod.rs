@@ -117,6 +117,11 @@ impl Qp {
         self.requester.state()
     }
 
+    /// Whether its requester drops responses and ACKs without a look at their pages (packet flood).
+    pub fn is_deaf(&self) -> bool {
+        self.requester.is_deaf()
+    }
+
     /// What the responder is doing.
     pub fn responder_state(&self) -> ResponderState {
         self.responder.state()

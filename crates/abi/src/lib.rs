@@ -1,5 +1,5 @@
 //! The types of `<infiniband/verbs.h>` of rdma-core 44, byte for byte, with members that later releases added;
-//! `tests/layout.rs` compares them with the headers of releases.
+//! `verbs/tests/layout.rs` compares them with the headers of releases.
 //!
 //! C enums are plain integers here: an application may pass values that have no name.
 #![allow(non_camel_case_types, non_snake_case)] // The names are those of the C header.

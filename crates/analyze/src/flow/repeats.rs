@@ -1,0 +1,229 @@
+//! Repetitions of requests: why each was sent again.
+
+use super::event::{Cause, Event, Repeat};
+use super::half::{Burst, Half, LastNak};
+use super::request::{Request, Transmission};
+use crate::packet::Seen;
+use weir_wire::Psn;
+
+/// Requests that are repeated together follow each other within this time, ns.
+const BURST: u64 = 1_000_000;
+/// No ACK timer is shorter in practice, ns: 8 µs can be set, but adapters have floors of milliseconds, and round trips
+/// of a busy network take some 100 µs.
+const SHORTEST_TIMEOUT: u64 = 1_000_000;
+/// A requester that dropped a response for a missing page repeats between these times, ns: after 0.5 to 0.8 ms (T 4.2),
+/// and time stamps jitter. Sooner, a later response made it repeat; later, its ACK timer: the response was lost behind
+/// the point of capture.
+const DISCARDED: std::ops::Range<u64> = 300_000..3_000_000;
+/// Repetitions that wait for the first response.
+const UNANSWERED: usize = 64;
+/// So many packets that come again in a row did not come twice by chance.
+const GO_BACK: usize = 8;
+
+impl Half {
+    pub(super) fn repeat(&mut self, request: &mut Request, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        let follows = self.follows(packet);
+        let (cause, since) = self.cause(request, packet, follows);
+        let repeat = Repeat {
+            psn: packet.psn,
+            kind: request.kind,
+            cause,
+            waited: packet.time.saturating_sub(since),
+            follows: follows.is_some(),
+            payload: packet.payload,
+            frame: packet.frame,
+            previous: request.last.frame,
+            time: packet.time,
+            previous_time: request.last.time,
+            request: Some(*request),
+        };
+        self.report(repeat, sink);
+        let answered_before = request.answered().is_some();
+        request.sent += 1;
+        request.discards += u32::from(cause == Cause::Discarded);
+        if cause == Cause::Timeout && follows.is_none() {
+            request.timeouts += 1;
+            if self.progress > request.last.time || request.timeouts_in_row == 0 {
+                (request.timeouts_in_row, request.row_began) = (0, packet.time);
+            }
+            request.timeouts_in_row += 1;
+        }
+        request.last = Transmission { time: packet.time, frame: packet.frame };
+        request.set_answered(None);
+        request.received = packet.psn.since(request.psn).max(0) as u32;
+        request.during_replay = self.replay.covers(request, packet.time);
+        // What the responder did not have is no duplicate for it.
+        if cause != Cause::SequenceNak && (cause != Cause::Unseen || answered_before) {
+            self.replay.repeated(request, packet.time);
+        }
+        self.burst = Some(Burst { psn: packet.psn, time: packet.time, cause });
+    }
+
+    pub(super) fn repeat_forgotten(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        let follows = self.follows(packet);
+        let waited = packet.time.saturating_sub(self.progress);
+        // A NAK makes a requester go back that dropped the ACKs before it.
+        let nak = self.nak.filter(|nak| nak.time == self.progress || nak.rnr.is_some() && nak.time >= self.last_sent);
+        let by_nak = nak.map(|nak| nak.rnr.map_or(Cause::SequenceNak, |code| Cause::Rnr { code }));
+        let cause = follows.or(by_nak).unwrap_or(match waited {
+            _ if !self.has_responses => Cause::Unseen,
+            waited if waited < DISCARDED.start => Cause::Unseen,
+            waited if waited < DISCARDED.end => Cause::Acknowledged,
+            _ => Cause::Timeout,
+        });
+        let repeat = Repeat {
+            psn: packet.psn,
+            kind: packet.kind(),
+            cause,
+            waited,
+            follows: follows.is_some(),
+            payload: packet.payload,
+            frame: packet.frame,
+            previous: packet.frame,
+            time: packet.time,
+            previous_time: packet.time,
+            request: None,
+        };
+        self.report(repeat, sink);
+        self.burst = Some(Burst { psn: packet.psn, time: packet.time, cause });
+    }
+
+    /// Reports a repetition, unless what follows decides what it is: a packet that was answered, and comes again soon,
+    /// came twice; or its response was lost, and all that follows it is repeated, too.
+    fn report(&mut self, repeat: Repeat, sink: &mut impl FnMut(Event<'_>)) {
+        let starts = repeat.cause == Cause::Unseen && !repeat.follows && self.has_responses;
+        if starts || repeat.follows && !self.doubt.is_empty() {
+            self.doubt.push(repeat);
+        } else if !self.has_responses && self.unanswered.len() < UNANSWERED {
+            self.unanswered.push(repeat);
+        } else {
+            sink(Event::Repeat(&repeat));
+        }
+    }
+
+    /// A packet that was missing came late if it comes once more. If packets after it are repeated behind it, the
+    /// requester has sent it again.
+    pub(super) fn decide_late(&mut self, next: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        let known = self.next.is_some_and(|first_new| next.psn.before(first_new));
+        let Half { late, newest, .. } = self;
+        late.retain_mut(|late| {
+            let near = next.time.saturating_sub(late.first.time) < DISCARDED.start;
+            let follows = *newest == Some(late.first.psn) && known && late.first.psn.before(next.psn);
+            match late.again {
+                None if *newest == Some(late.first.psn) && follows => late.resent = true,
+                None if next.psn == late.first.psn && near && !late.resent => {
+                    sink(Event::Late { at: &late.first });
+                    return false;
+                }
+                None if next.psn == late.first.psn && near => late.again = Some(*next),
+                None => {}
+                Some(again) => {
+                    if !follows {
+                        sink(Event::Late { at: &again });
+                    }
+                    return false;
+                }
+            }
+            near
+        });
+        self.newest = Some(next.psn);
+    }
+
+    /// Decides on repetitions that are in doubt, unless this packet is the next of them.
+    pub(super) fn decide(&mut self, next: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        let known = self.next.is_some_and(|first_new| next.psn.before(first_new));
+        let goes_on = |last: &Repeat| known && next.psn == last.end() && next.time < last.time + DISCARDED.start;
+        if !self.doubt.last().is_some_and(goes_on) {
+            self.decide_now(sink);
+        }
+    }
+
+    /// A requester that goes back repeats all that it has sent; packets that came twice are some of these.
+    pub(super) fn decide_now(&mut self, sink: &mut impl FnMut(Event<'_>)) {
+        let doubt = std::mem::take(&mut self.doubt);
+        let Some(last) = doubt.last() else { return };
+        // A READ or an atomic can miss its response while a later one arrives. Data comes twice more easily.
+        let least = if doubt[0].kind.returns_data() { 2 } else { 3 };
+        let all = doubt.len() >= least && (self.next == Some(last.end()) || doubt.len() >= GO_BACK);
+        for repeat in &doubt {
+            let cause = if all { Cause::ResponseGap } else { Cause::Unseen };
+            sink(Event::Repeat(&Repeat { cause, follows: repeat.follows && all, ..*repeat }));
+        }
+    }
+
+    /// The first response: repetitions before it followed timeouts.
+    pub(super) fn first_response(&mut self, sink: &mut impl FnMut(Event<'_>)) {
+        self.has_responses = true;
+        for repeat in std::mem::take(&mut self.unanswered) {
+            let cause =
+                if repeat.waited < SHORTEST_TIMEOUT && !repeat.follows { Cause::Unseen } else { Cause::Timeout };
+            sink(Event::Repeat(&Repeat { cause, ..repeat }));
+        }
+    }
+
+    /// The cause of the repetition before, if this repetition follows it at once.
+    fn follows(&self, packet: &Seen) -> Option<Cause> {
+        let burst = self.burst?;
+        let near = packet.time.saturating_sub(burst.time) < BURST;
+        (near && burst.psn.before(packet.psn)).then_some(burst.cause)
+    }
+
+    /// Why a request is repeated, and the time since which the requester waited.
+    fn cause(&self, request: &Request, packet: &Seen, follows: Option<Cause>) -> (Cause, u64) {
+        let since = request.last.time;
+        if let Some(cause) = follows {
+            return (cause, packet.time);
+        }
+        // A sequence NAK makes a requester repeat at once.
+        let obeyed = |nak: &LastNak| match nak.rnr {
+            Some(_) => nak.time >= since && nak.psn.before(request.end()) || nak.time >= self.last_sent,
+            None => nak.time >= since && nak.psn.before(request.end()) && packet.time < nak.time + DISCARDED.start,
+        };
+        if let Some(nak) = self.nak.filter(obeyed) {
+            let cause = nak.rnr.map_or(Cause::SequenceNak, |code| Cause::Rnr { code });
+            return (cause, nak.time);
+        }
+        if let Some(answered) = request.answered() {
+            let cause = match packet.time.saturating_sub(answered.time) {
+                waited if waited < DISCARDED.start => Cause::Unseen,
+                waited if waited < DISCARDED.end => Cause::Discarded,
+                // A later response has just left: it made the requester miss this one.
+                _ if self.progress > answered.time && packet.time < self.progress + DISCARDED.start => {
+                    Cause::ResponseGap
+                }
+                _ => Cause::Timeout,
+            };
+            return (cause, answered.time);
+        }
+        // A requester repeats at once for a missing response, and only once.
+        let at_once = |gap: u64| gap >= since && packet.time.saturating_sub(gap) < DISCARDED.start;
+        if let Some(gap) = self.gap.filter(|gap| at_once(*gap))
+            && request.kind.returns_data()
+        {
+            return (Cause::ResponseGap, gap);
+        }
+        let since = since.max(self.progress.min(packet.time));
+        if !self.has_responses || packet.time.saturating_sub(since) < SHORTEST_TIMEOUT {
+            return (Cause::Unseen, since);
+        }
+        (Cause::Timeout, since)
+    }
+
+    /// Whether a packet that was passed over is late: the responder has not complained, and no timer can have run out.
+    pub(super) fn is_late(&self, packet: &Seen) -> bool {
+        // One NAK covers all that is missing until the packets are in sequence again.
+        let recent = |nak: &LastNak| nak.time >= self.passed || packet.time < nak.time + DISCARDED.start;
+        let missed = self.nak.is_some_and(|nak| recent(&nak) && !packet.psn.before(nak.psn));
+        !missed && packet.time.saturating_sub(self.passed) < DISCARDED.start
+    }
+
+    /// Whether this PSN was passed over; it is not missing any more.
+    pub(super) fn was_missing(&mut self, psn: Psn) -> bool {
+        let covers = |(from, to): &(Psn, Psn)| !psn.before(*from) && psn.before(*to);
+        let Some(at) = self.missing.iter().position(covers) else { return false };
+        let (from, to) = self.missing.remove(at).expect("its place was found");
+        let rest = [(from, psn), (psn.next(), to)];
+        self.missing.extend(rest.into_iter().filter(|(from, to)| from.before(*to)));
+        true
+    }
+}

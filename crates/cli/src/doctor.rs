@@ -1,0 +1,196 @@
+//! `weir doctor`: runs a program with the layer between it and its libibverbs, and reports what the layer observed.
+//!
+//! Each process of the program that opens a device leaves a file in a folder (`weir_doctor::layout`). This process
+//! waits for the program, reads the files and reports. Processes that outlive the program are reported as they are
+//! then.
+
+use crate::{library, signals};
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use nix::sys::signal::{self, SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal};
+use nix::unistd::Pid;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use tempfile::TempDir;
+use weir_doctor::layout;
+use weir_doctor::report::Report;
+use weir_doctor::trace::{self, Trace};
+
+/// Arguments of `weir doctor`.
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "weir doctor [OPTIONS] [--] PROGRAM [ARGS]...",
+    after_help = "It watches any libibverbs: that of the system with a real adapter, or Weir's:\n  \
+                  weir doctor -- weir run --profile connectx4 -- PROGRAM"
+)]
+pub struct DoctorArgs {
+    /// Report as one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Write the report to this file instead of to stderr
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+/// The program's exit status; 125 to 127 as for `weir run` if it did not run.
+pub fn run(args: &DoctorArgs) -> ExitCode {
+    let prepared = library::layer().and_then(|layer| Ok((preload(&layer)?, folder()?, writable(args)?)));
+    let (preload, folder, output) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => return refuse(125, &error),
+    };
+    let status = match run_program(&args.command, &preload, folder.path()) {
+        Ok(status) => status,
+        Err(error) => {
+            let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+            let program = args.command[0].to_string_lossy();
+            return refuse(code, &anyhow::Error::new(error).context(format!("cannot run {program}")));
+        }
+    };
+    if let Err(error) = report(args, folder.path(), output) {
+        eprintln!("weir: {error:#}");
+    }
+    drop(folder);
+    end_like(status)
+}
+
+fn refuse(code: u8, error: &anyhow::Error) -> ExitCode {
+    eprintln!("weir: {error:#}");
+    ExitCode::from(code)
+}
+
+/// LD_PRELOAD with the layer in front: it must come before Weir's libibverbs, which `weir run` puts last.
+fn preload(layer: &Path) -> Result<OsString> {
+    let path = layer.as_os_str();
+    ensure!(
+        !path.as_encoded_bytes().iter().any(|byte| matches!(byte, b' ' | b':')),
+        "the path of {} has a space or a colon, which LD_PRELOAD cannot have: install Weir elsewhere",
+        layer.display()
+    );
+    let mut value = path.to_owned();
+    if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()) {
+        value.push(":");
+        value.push(before);
+    }
+    Ok(value)
+}
+
+/// A folder in memory, if there is room for files of some processes there.
+fn folder() -> Result<TempDir> {
+    const MEMORY: &str = "/dev/shm";
+    let free = nix::sys::statvfs::statvfs(MEMORY).map_or(0, |fs| fs.blocks_available() * fs.fragment_size());
+    let new = |place: &Path| tempfile::Builder::new().prefix("weir-doctor-").tempdir_in(place);
+    if free > 64 * layout::LENGTH as u64
+        && let Ok(folder) = new(Path::new(MEMORY))
+    {
+        return Ok(folder);
+    }
+    let place = std::env::temp_dir();
+    new(&place).with_context(|| format!("cannot make a folder in {}; set TMPDIR to another", place.display()))
+}
+
+/// The file of the report, opened before the program runs.
+fn writable(args: &DoctorArgs) -> Result<Option<std::fs::File>> {
+    let open =
+        |path: &PathBuf| std::fs::File::create(path).with_context(|| format!("cannot write to {}", path.display()));
+    args.output.as_ref().map(open).transpose()
+}
+
+/// Runs the program to its end. Signals that a terminal sends reach the program without this process; those that
+/// another process sends to this one are passed on.
+fn run_program(words: &[OsString], preload: &OsStr, folder: &Path) -> io::Result<ExitStatus> {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).env("LD_PRELOAD", preload).env(layout::VARIABLE, folder);
+    // It keeps the mask that this process has now.
+    signals::restore_signals(&mut command);
+    let mut waited = SigSet::empty();
+    let signals = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2];
+    signals.into_iter().chain([Signal::SIGCHLD]).for_each(|signal| waited.add(signal));
+    signal::pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&waited), None)?;
+    let mut child = command.spawn()?;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        pass_on(&child, &waited);
+    }
+}
+
+/// Waits for a signal.
+fn pass_on(child: &Child, waited: &SigSet) {
+    // SAFETY: the set is initialised and the information is a local variable, for which all zeros is valid.
+    let (number, information) = unsafe {
+        let mut information: libc::siginfo_t = std::mem::zeroed();
+        (libc::sigwaitinfo(waited.as_ref(), &mut information), information)
+    };
+    let sent_by_process = information.si_code <= 0;
+    if let Ok(signal) = Signal::try_from(number)
+        && signal != Signal::SIGCHLD
+        && sent_by_process
+    {
+        // It fails only if the program has ended.
+        let _ = signal::kill(Pid::from_raw(child.id() as i32), signal);
+    }
+}
+
+fn report(args: &DoctorArgs, folder: &Path, output: Option<std::fs::File>) -> Result<()> {
+    let (traces, failures) = traces(folder)?;
+    for failure in failures {
+        eprintln!("weir: {failure}");
+    }
+    let words = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let report = Report::of(words, &traces);
+    let text = if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text() };
+    match output {
+        Some(mut file) => file.write_all(text.as_bytes()).context("cannot write the report"),
+        None => {
+            // Nothing is left to be told to a closed stderr.
+            let _ = io::stderr().write_all(text.as_bytes());
+            Ok(())
+        }
+    }
+}
+
+/// What the processes left, and why some of it cannot be read.
+fn traces(folder: &Path) -> Result<(Vec<Trace>, Vec<String>)> {
+    let (mut traces, mut failures) = (vec![], vec![]);
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Some(process) = name.strip_suffix(layout::SUFFIX) else { continue };
+        let process = process.split('-').next().unwrap_or_default();
+        let bytes = std::fs::read(&path)?;
+        if bytes.is_empty() {
+            failures.push(format!("process {process} was not observed: {} is full; set TMPDIR", folder.display()));
+            continue;
+        }
+        match trace::read(&bytes) {
+            Ok(trace) => traces.push(trace),
+            Err(error) => failures.push(format!("process {process} was not observed: {error:#}")),
+        }
+    }
+    Ok((traces, failures))
+}
+
+/// Ends as the program ended: with its exit code, or by its signal, without a core dump of this process.
+fn end_like(status: ExitStatus) -> ExitCode {
+    if let Some(signal) = status.signal().and_then(|number| Signal::try_from(number).ok()) {
+        let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
+        let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+        // SAFETY: no handler is installed.
+        let _ = unsafe { signal::sigaction(signal, &default) };
+        let mut set = SigSet::empty();
+        set.add(signal);
+        let _ = set.thread_unblock();
+        let _ = signal::raise(signal);
+        return ExitCode::from(128 + signal as u8);
+    }
+    ExitCode::from(status.code().unwrap_or(1) as u8)
+}

@@ -1,0 +1,29 @@
+//! Times of real adapters by which stalls are told apart.
+
+use crate::verbs;
+
+/// A page fault takes at least this time, ns (250 to 1000 µs: T fig 5.7).
+pub const PENDING: u64 = 200_000;
+/// No adapter times out earlier, whatever its attributes say, ns: adaptive retransmission begins with 8 to 16 ms, the
+/// least timeout of a ConnectX-5 is 30 ms (T fig 4.5).
+pub const SHORTEST_TIMEOUT: u64 = 7_000_000;
+/// The least T_tr of most adapters (ConnectX-3, -4 and -6), ns: C_ACK 16 (T fig 4.5).
+const FLOOR: u64 = 4096 << 16;
+/// RNR waits are longer than the delay that the peer asked for, up to this many times (T fig 4.2 to 4.4, 5.3, 6.2).
+const RNR_FACTOR: u64 = 6;
+
+/// The least time of a timeout with this ACK timeout, ns: T_tr. Without a timeout there is none.
+pub fn shortest_timeout(code: u8) -> u64 {
+    verbs::ack_timeout(code).unwrap_or(u64::MAX)
+}
+
+/// Whether a time can be a timeout of an adapter with the common floor.
+pub fn is_floor(ns: u64) -> bool {
+    ns >= FLOOR
+}
+
+/// How long a request can wait for a page, ns, if both ends have the same RNR timer: a page fault and an RNR delay, or
+/// some page faults in a row. Longer than that is a timeout.
+pub fn longest_pending(rnr_timer: u8) -> u64 {
+    ((RNR_FACTOR * verbs::rnr_delay(rnr_timer)).max(10_000_000) + 2_000_000).min(FLOOR)
+}

@@ -1,0 +1,81 @@
+//! Open devices and their ODP regions.
+
+use crate::file;
+use crate::lock::Lock;
+use crate::map::Map;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
+use weir_abi::*;
+
+/// The lock of all calls that change the maps of this library.
+pub static CONTROL: Lock = Lock::new();
+
+pub static CONTEXTS: Map<Context> = Map::new();
+/// ODP regions by context and lkey.
+static ODP: Map<()> = Map::new();
+static ODP_REGIONS: AtomicUsize = AtomicUsize::new(0);
+
+/// An open device.
+pub struct Context {
+    /// From 1 on.
+    index: u32,
+    pub device: [u8; 32],
+    pub real: Real,
+    /// Posting to it is no cancellation point.
+    pub posts_uncancelled: bool,
+}
+
+/// The library's functions of a context.
+#[derive(Clone, Copy)]
+pub struct Real {
+    pub poll_cq: Option<unsafe extern "C" fn(*mut ibv_cq, i32, *mut ibv_wc) -> i32>,
+    pub req_notify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, i32) -> i32>,
+    pub post_send: Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> i32>,
+    pub create_cq_ex: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex>,
+    pub create_qp_ex: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp>,
+}
+
+impl Context {
+    /// Remembers a context. The caller holds CONTROL.
+    pub fn enter(context: *mut ibv_context, real: Real) {
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        let mut device = [0; 32];
+        // SAFETY: an open context has a device with a NUL-terminated name.
+        let name = unsafe { CStr::from_ptr((&raw const (*(*context).device).name).cast()) };
+        file::fill(&mut device, name.to_bytes());
+        // Weir defers a cancel by itself, and mlx5 posts without a system call; Soft-RoCE writes to a file.
+        let posts_uncancelled = [&b"weir_"[..], b"mlx5_"].iter().any(|prefix| device.starts_with(prefix));
+        let own = Context { index: LAST.fetch_add(1, Relaxed) + 1, device, real, posts_uncancelled };
+        CONTEXTS.insert(context as u64, Box::leak(Box::new(own)));
+    }
+
+    /// The key of a QP's number or of an lkey.
+    #[inline]
+    pub fn key(&self, number: u32) -> u64 {
+        u64::from(self.index) << 32 | u64::from(number)
+    }
+}
+
+/// Whether an lkey of a context is that of an ODP region.
+#[inline]
+pub fn is_odp(context: &Context, lkey: u32) -> bool {
+    ODP_REGIONS.load(Relaxed) != 0 && ODP.get(context.key(lkey)).is_some()
+}
+
+/// Enters or removes an ODP region.
+pub fn set_odp(context: &Context, lkey: u32, odp: bool) {
+    CONTROL.with(|| {
+        let key = context.key(lkey);
+        match (ODP.get(key).is_some(), odp) {
+            (false, true) => {
+                ODP.insert(key, &());
+                ODP_REGIONS.fetch_add(1, Relaxed);
+            }
+            (true, false) => {
+                ODP.remove(key);
+                ODP_REGIONS.fetch_sub(1, Relaxed);
+            }
+            _ => {}
+        }
+    });
+}

@@ -1,0 +1,335 @@
+//! The control calls of libibverbs that this library defines: they make, change and destroy what the layer watches.
+//!
+//! Each calls the next definition. librdmacm, UCX and other libraries call these functions too.
+
+use crate::contexts::{self, CONTEXTS, CONTROL, Context, Real};
+use crate::file::{self, Counter};
+use crate::objects::{self, CQS, Cq, NUMBERS, QPS};
+use crate::quiet::{self, Uncancelled, observe};
+use crate::real::Next;
+use crate::{builder, cq_ex, post};
+use std::ffi::{CStr, c_int, c_void};
+use std::mem::offset_of;
+use std::sync::Once;
+use weir_abi::*;
+
+/// Declares exported functions with the next definitions that they call.
+macro_rules! next {
+    ($($name:ident $export:literal: fn($($type:ty),*) -> $result:ty;)*) => {
+        $(pub static $name: Next<unsafe extern "C" fn($($type),*) -> $result> = Next::new($export);)*
+    };
+}
+
+next! {
+    OPEN_DEVICE c"ibv_open_device": fn(*mut ibv_device) -> *mut ibv_context;
+    IMPORT_DEVICE c"ibv_import_device": fn(c_int) -> *mut ibv_context;
+    CLOSE_DEVICE c"ibv_close_device": fn(*mut ibv_context) -> c_int;
+    ALLOC_PD c"ibv_alloc_pd": fn(*mut ibv_context) -> *mut ibv_pd;
+    CREATE_CQ c"ibv_create_cq":
+        fn(*mut ibv_context, c_int, *mut c_void, *mut ibv_comp_channel, c_int) -> *mut ibv_cq;
+    DESTROY_CQ c"ibv_destroy_cq": fn(*mut ibv_cq) -> c_int;
+    CREATE_QP c"ibv_create_qp": fn(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp;
+    MODIFY_QP c"ibv_modify_qp": fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
+    DESTROY_QP c"ibv_destroy_qp": fn(*mut ibv_qp) -> c_int;
+    DEREG_MR c"ibv_dereg_mr": fn(*mut ibv_mr) -> c_int;
+}
+
+/// The next definition, or the call fails with ENOSYS.
+macro_rules! call {
+    ($next:ident, $failed:expr, $($argument:expr),*) => {{
+        let Some(real) = $next.get() else {
+            // SAFETY: the calling thread's own variable.
+            unsafe { *libc::__errno_location() = libc::ENOSYS };
+            return $failed;
+        };
+        // SAFETY: the caller's own call.
+        unsafe { real($($argument),*) }
+    }};
+}
+
+/// # Safety
+/// As in verbs.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    let _uncancelled = Uncancelled::new();
+    let context = call!(OPEN_DEVICE, std::ptr::null_mut(), device);
+    // SAFETY: a new context.
+    unsafe { adopt(context) };
+    context
+}
+
+/// # Safety
+/// As in verbs.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_import_device(fd: c_int) -> *mut ibv_context {
+    let _uncancelled = Uncancelled::new();
+    let context = call!(IMPORT_DEVICE, std::ptr::null_mut(), fd);
+    // SAFETY: a new context.
+    unsafe { adopt(context) };
+    context
+}
+
+/// # Safety
+/// As in verbs.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    let _uncancelled = Uncancelled::new();
+    observe(file::note_time);
+    let status = call!(CLOSE_DEVICE, libc::ENOSYS, context);
+    if status == 0 {
+        observe(|| CONTROL.with(|| CONTEXTS.remove(context as u64)));
+    }
+    status
+}
+
+/// # Safety
+/// As in verbs.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    let _uncancelled = Uncancelled::new();
+    // A provider's own function may have opened it (mlx5dv_open_device).
+    // SAFETY: the caller's context.
+    unsafe { adopt(context) };
+    call!(ALLOC_PD, std::ptr::null_mut(), context)
+}
+
+/// # Safety
+/// As in verbs.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_cq(
+    context: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    vector: c_int,
+) -> *mut ibv_cq {
+    let _uncancelled = Uncancelled::new();
+    // SAFETY: the caller's context.
+    unsafe { adopt(context) };
+    let cq = call!(CREATE_CQ, std::ptr::null_mut(), context, cqe, cq_context, channel, vector);
+    observe(|| {
+        if let Some(own) = CONTEXTS.get(context as u64).filter(|_| !cq.is_null()) {
+            CONTROL.with(|| Cq::enter(cq, own));
+        }
+    });
+    cq
+}
+
+/// # Safety
+/// As in verbs.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+    let _uncancelled = Uncancelled::new();
+    // Before the call: afterwards another CQ may have this address.
+    let known = CQS.get(cq as u64);
+    let status = call!(DESTROY_CQ, libc::ENOSYS, cq);
+    observe(|| {
+        // Another thread may have made another CQ at this address meanwhile: then it stays.
+        let same = CQS.get(cq as u64).zip(known).is_some_and(|(now, before)| std::ptr::eq(now, before));
+        if status == 0 && same {
+            CONTROL.with(|| Cq::forget(cq));
+        }
+    });
+    status
+}
+
+/// # Safety
+/// As in verbs.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    let _uncancelled = Uncancelled::new();
+    // SAFETY: the caller's PD.
+    unsafe { adopt((*pd).context) };
+    let qp = call!(CREATE_QP, std::ptr::null_mut(), pd, attr);
+    // SAFETY: the library has written what the QP can hold.
+    observe(|| unsafe { created(qp, (*attr).cap.max_send_wr, (*attr).sq_sig_all != 0) });
+    qp
+}
+
+/// # Safety
+/// As in verbs.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
+    let _uncancelled = Uncancelled::new();
+    let status = call!(MODIFY_QP, libc::ENOSYS, qp, attr, mask);
+    if status == 0 {
+        observe(|| {
+            if let Some(own) = QPS.get(qp as u64) {
+                // SAFETY: the caller's attributes.
+                own.modified(unsafe { &*attr }, mask);
+            }
+        });
+    }
+    status
+}
+
+/// # Safety
+/// As in verbs.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    let _uncancelled = Uncancelled::new();
+    let key = QPS.get(qp as u64).map(|own| own.key());
+    let status = call!(DESTROY_QP, libc::ENOSYS, qp);
+    observe(|| {
+        file::note_time();
+        let same = QPS.get(qp as u64).map(|own| own.key()) == key;
+        if status == 0 && same && key.is_some() {
+            CONTROL.with(|| objects::forget_qp(qp));
+        }
+    });
+    status
+}
+
+/// # Safety
+/// As in verbs.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    let _uncancelled = Uncancelled::new();
+    // SAFETY: the caller's region, which is gone after the call.
+    let (context, lkey) = unsafe { ((*mr).context, (*mr).lkey) };
+    observe(|| {
+        if let Some(own) = CONTEXTS.get(context as u64).filter(|own| contexts::is_odp(own, lkey)) {
+            contexts::set_odp(own, lkey, false);
+        }
+    });
+    call!(DEREG_MR, libc::ENOSYS, mr)
+}
+
+/// A region was registered; `caller` is the address that the call returns to.
+pub fn registered(mr: *mut ibv_mr, implicit: bool, access: u32, caller: *const c_void) {
+    // SAFETY: a new region.
+    let Some(mr) = (unsafe { mr.as_ref() }) else { return };
+    let Some(own) = CONTEXTS.get(mr.context as u64) else { return };
+    if access & IBV_ACCESS_ON_DEMAND == 0 {
+        file::count(Counter::Pinned, 1);
+        file::count(Counter::PinnedBytes, mr.length as u64);
+        return;
+    }
+    contexts::set_odp(own, mr.lkey, true);
+    let mut info = libc::Dl_info {
+        dli_fname: std::ptr::null(),
+        dli_fbase: std::ptr::null_mut(),
+        dli_sname: std::ptr::null(),
+        dli_saddr: std::ptr::null_mut(),
+    };
+    // SAFETY: fills a local variable; the loader's name of a library that is running.
+    let path = unsafe {
+        let known = libc::dladdr(caller, &mut info) != 0 && !info.dli_fname.is_null();
+        if known { CStr::from_ptr(info.dli_fname).to_bytes() } else { b"?" }
+    };
+    file::count_source(path, mr.length as u64, implicit);
+}
+
+/// Watches a context from now on, if `weir doctor` runs this program.
+///
+/// # Safety
+/// An open context or NULL.
+pub unsafe fn adopt(context: *mut ibv_context) {
+    if !context.is_null() && !file::is_wanted() {
+        return;
+    }
+    observe(|| {
+        if context.is_null() {
+            return;
+        }
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            quiet::silence();
+            // SAFETY: functions of this library, which is never unloaded.
+            unsafe {
+                libc::pthread_atfork(Some(objects::before_fork), Some(objects::after_fork), Some(objects::in_child))
+            };
+        });
+        CONTROL.with(|| {
+            if file::make() && CONTEXTS.get(context as u64).is_none() {
+                // SAFETY: guaranteed by the caller.
+                unsafe { patch(context) };
+            }
+        });
+    });
+}
+
+/// Replaces the functions that the header's inline calls reach through a context.
+unsafe fn patch(context: *mut ibv_context) {
+    // SAFETY: an open context; the call that returns it to the program has not returned, or the program cannot have
+    // objects that use the functions yet.
+    let (ops, extended) = unsafe { (&mut (*context).ops, verbs_of(context)) };
+    let has = |member: usize| {
+        // SAFETY: as above. New members are added in front.
+        extended.is_some_and(|verbs| unsafe { (*verbs).sz } >= size_of::<verbs_context>() - member)
+    };
+    let (create_cq_ex, create_qp_ex) =
+        (has(offset_of!(verbs_context, create_cq_ex)), has(offset_of!(verbs_context, create_qp_ex)));
+    // SAFETY: as above; members that the context has.
+    let (cq, qp) = unsafe {
+        (
+            extended.filter(|_| create_cq_ex).and_then(|verbs| (*verbs).create_cq_ex),
+            extended.filter(|_| create_qp_ex).and_then(|verbs| (*verbs).create_qp_ex),
+        )
+    };
+    let real = Real {
+        poll_cq: ops.poll_cq,
+        req_notify_cq: ops.req_notify_cq,
+        post_send: ops.post_send,
+        create_cq_ex: cq,
+        create_qp_ex: qp,
+    };
+    Context::enter(context, real);
+    type Poll<F> = Option<F>;
+    // SAFETY: the functions differ in whether a cancelled thread may unwind through them.
+    let poll: Poll<unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int> =
+        unsafe { std::mem::transmute(post::poll_cq as unsafe extern "C-unwind" fn(_, _, _) -> _) };
+    ops.poll_cq = poll;
+    ops.req_notify_cq = Some(post::req_notify_cq);
+    ops.post_send = Some(post::post_send);
+    if let Some(verbs) = extended {
+        // SAFETY: as above.
+        unsafe {
+            if cq.is_some() {
+                (*verbs).create_cq_ex = Some(cq_ex::create_cq_ex);
+            }
+            if qp.is_some() {
+                (*verbs).create_qp_ex = Some(create_qp_ex_of_context);
+            }
+        }
+    }
+}
+
+/// The structure that a context is the end of, if it is.
+unsafe fn verbs_of(context: *mut ibv_context) -> Option<*mut verbs_context> {
+    // SAFETY: an open context.
+    let extended = unsafe { (*context).abi_compat } as usize == usize::MAX;
+    extended.then(|| context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast())
+}
+
+/// `ibv_create_qp_ex`.
+unsafe extern "C" fn create_qp_ex_of_context(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+    let real = CONTEXTS.get(context as u64).and_then(|own| own.real.create_qp_ex);
+    let Some(real) = real else { return std::ptr::null_mut() };
+    let _uncancelled = Uncancelled::new();
+    // SAFETY: the caller's own call.
+    let qp = unsafe { real(context, attr) };
+    // SAFETY: the library has written what the QP can hold. Only members that `comp_mask` names are read.
+    observe(|| unsafe {
+        let attr = &*attr;
+        let own = created(qp, attr.cap.max_send_wr, attr.sq_sig_all != 0);
+        if let Some(own) = own.filter(|_| attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0) {
+            builder::install(qp.cast(), own, attr.send_ops_flags);
+        }
+    });
+    qp
+}
+
+/// Watches a new QP.
+unsafe fn created(qp: *mut ibv_qp, capacity: u32, signal_all: bool) -> Option<&'static crate::qp::Qp> {
+    if qp.is_null() {
+        return None;
+    }
+    // SAFETY: a new QP.
+    let context = CONTEXTS.get(unsafe { (*qp).context } as u64)?;
+    CONTROL.with(|| {
+        // SAFETY: as above.
+        NUMBERS.remove(context.key(unsafe { (*qp).qp_num }));
+        objects::enter_qp(qp, context, capacity, signal_all)
+    })
+}

@@ -1,0 +1,89 @@
+//! Extended CQs: a program polls one completion after another.
+
+use crate::clock::ticks;
+use crate::contexts::{CONTEXTS, CONTROL};
+use crate::file;
+use crate::objects::{CQS, Cq, NUMBERS};
+use crate::post::{found, report};
+use crate::quiet::{Uncancelled, observe};
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering::*;
+use weir_abi::*;
+
+/// `ibv_create_cq_ex`. The layer needs the QP number of each completion, so it asks for it too.
+///
+/// # Safety
+/// As in verbs.h.
+pub unsafe extern "C" fn create_cq_ex(context: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex {
+    let own = CONTEXTS.get(context as u64);
+    let Some((own, real)) = own.and_then(|own| Some((own, own.real.create_cq_ex?))) else {
+        return std::ptr::null_mut();
+    };
+    let _uncancelled = Uncancelled::new();
+    // SAFETY: the caller's own call, with a copy of its attributes, then as the caller made it.
+    unsafe {
+        let mut more = std::ptr::read(attr);
+        more.wc_flags |= IBV_WC_EX_WITH_QP_NUM;
+        let mut cq = real(context, &mut more);
+        if cq.is_null() {
+            cq = real(context, attr);
+        }
+        if !cq.is_null() {
+            observe(|| CONTROL.with(|| install(&mut *cq, Cq::enter(cq.cast(), own))));
+        }
+        cq
+    }
+}
+
+fn install(cq: &mut ibv_cq_ex, own: &Cq) {
+    if let (Some(start), Some(next)) = (cq.start_poll, cq.next_poll) {
+        own.start_poll.store(start as *mut c_void, Release);
+        own.next_poll.store(next as *mut c_void, Release);
+        cq.start_poll = Some(start_poll);
+        cq.next_poll = Some(next_poll);
+    }
+}
+
+type Start = unsafe extern "C" fn(*mut ibv_cq_ex, *mut ibv_poll_cq_attr) -> c_int;
+type Next = unsafe extern "C" fn(*mut ibv_cq_ex) -> c_int;
+
+unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
+    let Some(own) = CQS.get(cq as u64) else { return libc::EIO };
+    let before = ticks();
+    // SAFETY: `install` stored the library's function; the caller's own call.
+    let status = unsafe { std::mem::transmute::<*mut c_void, Start>(own.start_poll.load(Acquire))(cq, attr) };
+    // SAFETY: the program's CQ.
+    unsafe { polled(own, cq, status, before) };
+    status
+}
+
+unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+    let Some(own) = CQS.get(cq as u64) else { return libc::EIO };
+    let before = ticks();
+    // SAFETY: as above.
+    let status = unsafe { std::mem::transmute::<*mut c_void, Next>(own.next_poll.load(Acquire))(cq) };
+    // SAFETY: as above.
+    unsafe { polled(own, cq, status, before) };
+    status
+}
+
+unsafe fn polled(own: &Cq, cq: *mut ibv_cq_ex, status: c_int, before: u64) {
+    if status == libc::ENOENT {
+        own.dry.store(before, Relaxed);
+        file::note_time_at(before);
+    }
+    if status != 0 {
+        return;
+    }
+    observe(|| {
+        // SAFETY: the CQ is at a completion; it was created with the QP number, if the library has that.
+        let (number, wr_id, status, opcode) = unsafe {
+            let Some(number) = (*cq).read_qp_num else { return };
+            let opcode = (*cq).read_opcode.filter(|_| (*cq).status == IBV_WC_SUCCESS);
+            (number(cq), (*cq).wr_id, (*cq).status, opcode.map_or(0, |opcode| opcode(cq)))
+        };
+        if let Some(qp) = NUMBERS.get(own.context().key(number)) {
+            report(qp, wr_id, status, opcode, found(own));
+        }
+    });
+}

@@ -1,0 +1,30 @@
+//! `libweir-layer.so`: a layer between a program and whatever libibverbs is there.
+//!
+//! `weir doctor` preloads it. It defines the control calls of libibverbs (`control`, `memory`), and replaces the
+//! functions that the header's inline calls reach through a context (`post`), an extended QP (`builder`) and an
+//! extended CQ (`cq_ex`). `dl` does the same for programs that open libibverbs by themselves. `objects` has what the
+//! layer knows of each object. What it observes goes to a file (`file`), which `weir doctor` reads after the end of the
+//! process.
+//!
+//! Without the environment variable of `weir doctor` it only forwards calls. It prints nothing and uses no Weir
+//! adapter.
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("`dl` and `memory` have assembly for x86_64 and aarch64 only");
+
+mod builder;
+mod clock;
+mod contexts;
+mod control;
+mod cq_ex;
+mod dl;
+mod exports;
+mod file;
+mod lock;
+mod map;
+mod memory;
+mod objects;
+mod post;
+mod qp;
+mod quiet;
+mod real;

@@ -1,0 +1,104 @@
+//! Registration of memory: the functions pass the address to which they return, which tells the calling library.
+
+use crate::control::{adopt, registered};
+use crate::quiet::{Uncancelled, observe};
+use crate::real::Next;
+use std::ffi::{c_int, c_uint, c_void};
+use weir_abi::{ibv_mr, ibv_mr_init_attr, ibv_pd};
+
+pub static REG_MR: Next<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, c_int) -> *mut ibv_mr> =
+    Next::new(c"ibv_reg_mr");
+pub static REG_MR_IOVA: Next<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, u64, c_int) -> *mut ibv_mr> =
+    Next::new(c"ibv_reg_mr_iova");
+pub static REG_MR_IOVA2: Next<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, u64, c_uint) -> *mut ibv_mr> =
+    Next::new(c"ibv_reg_mr_iova2");
+pub static REG_MR_EX: Next<unsafe extern "C" fn(*mut ibv_pd, *mut ibv_mr_init_attr) -> *mut ibv_mr> =
+    Next::new(c"ibv_reg_mr_ex");
+
+/// A function that jumps to another, with the return address as one more argument.
+macro_rules! with_caller {
+    ($name:ident($($argument:ident: $type:ty),*), $to:ident, $x86_64:literal, $aarch64:literal) => {
+        /// # Safety
+        /// As in verbs.h.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> *mut ibv_mr {
+            #[cfg(target_arch = "x86_64")]
+            core::arch::naked_asm!(concat!("mov ", $x86_64, ", [rsp]"), "jmp {to}", to = sym $to);
+            #[cfg(target_arch = "aarch64")]
+            core::arch::naked_asm!(concat!("mov ", $aarch64, ", x30"), "b {to}", to = sym $to);
+        }
+    };
+}
+
+with_caller!(ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int), reg_mr, "r8", "x4");
+with_caller!(
+    ibv_reg_mr_iova(pd: *mut ibv_pd, addr: *mut c_void, length: usize, iova: u64, access: c_int),
+    reg_mr_iova, "r9", "x5"
+);
+with_caller!(
+    ibv_reg_mr_iova2(pd: *mut ibv_pd, addr: *mut c_void, length: usize, iova: u64, access: c_uint),
+    reg_mr_iova2, "r9", "x5"
+);
+with_caller!(ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr), reg_mr_ex, "rdx", "x2");
+
+/// Calls the next definition, then notes the region.
+macro_rules! register {
+    ($next:ident($pd:expr, $($argument:expr),*), $implicit:expr, $access:expr, $caller:expr) => {{
+        let _uncancelled = Uncancelled::new();
+        // SAFETY: the caller's PD.
+        unsafe { adopt((*$pd).context) };
+        let Some(real) = $next.get() else {
+            // SAFETY: the calling thread's own variable.
+            unsafe { *libc::__errno_location() = libc::ENOSYS };
+            return std::ptr::null_mut();
+        };
+        // SAFETY: the caller's own call.
+        let mr = unsafe { real($pd, $($argument),*) };
+        observe(|| registered(mr, $implicit, $access as u32, $caller));
+        mr
+    }};
+}
+
+unsafe extern "C" fn reg_mr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+    caller: *const c_void,
+) -> *mut ibv_mr {
+    register!(REG_MR(pd, addr, length, access), is_implicit(addr, length), access, caller)
+}
+
+unsafe extern "C" fn reg_mr_iova(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_int,
+    caller: *const c_void,
+) -> *mut ibv_mr {
+    register!(REG_MR_IOVA(pd, addr, length, iova, access), is_implicit(addr, length), access, caller)
+}
+
+unsafe extern "C" fn reg_mr_iova2(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+    caller: *const c_void,
+) -> *mut ibv_mr {
+    register!(REG_MR_IOVA2(pd, addr, length, iova, access), is_implicit(addr, length), access, caller)
+}
+
+unsafe extern "C" fn reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr, caller: *const c_void) -> *mut ibv_mr {
+    // SAFETY: the caller's attributes.
+    let (access, implicit) = unsafe { ((*attr).access, is_implicit((*attr).addr, (*attr).length)) };
+    register!(REG_MR_EX(pd, attr), implicit, access, caller)
+}
+
+/// All memory of the process.
+fn is_implicit(addr: *mut c_void, length: usize) -> bool {
+    addr.is_null() && length == usize::MAX
+}

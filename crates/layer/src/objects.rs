@@ -1,0 +1,113 @@
+//! The CQs and QPs of the program that the layer knows, by address and by number.
+//!
+//! An object lives as long as the process, because another thread may be about to use it; it is used again for later
+//! objects of the program. All changes happen under one lock, which a fork takes, so that a child finds it free.
+
+use crate::contexts::{CONTROL, Context};
+use crate::file;
+use crate::map::Map;
+use crate::qp::Qp;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
+use std::sync::{Mutex, PoisonError};
+use weir_abi::*;
+
+pub static CQS: Map<Cq> = Map::new();
+pub static QPS: Map<Qp> = Map::new();
+/// QPs by context and number.
+pub static NUMBERS: Map<Qp> = Map::new();
+/// Objects that no longer belong to an object of the program.
+static SPARE_CQS: Mutex<Vec<&'static Cq>> = Mutex::new(Vec::new());
+static SPARE_QPS: Mutex<Vec<&'static Qp>> = Mutex::new(Vec::new());
+
+/// A CQ.
+pub struct Cq {
+    context: AtomicPtr<Context>,
+    /// When the CQ was last seen empty.
+    pub dry: AtomicU64,
+    /// The program has requested an event since it last found completions.
+    pub armed: AtomicBool,
+    /// The library's `start_poll` and `next_poll`, for an extended CQ.
+    pub start_poll: AtomicPtr<c_void>,
+    pub next_poll: AtomicPtr<c_void>,
+}
+
+impl Cq {
+    /// Remembers a CQ. The caller holds CONTROL.
+    pub fn enter(cq: *mut ibv_cq, context: &'static Context) -> &'static Cq {
+        let spare = SPARE_CQS.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let own = spare.unwrap_or_else(|| {
+            Box::leak(Box::new(Cq {
+                context: AtomicPtr::default(),
+                dry: AtomicU64::new(0),
+                armed: AtomicBool::new(false),
+                start_poll: AtomicPtr::default(),
+                next_poll: AtomicPtr::default(),
+            }))
+        });
+        own.context.store(std::ptr::from_ref(context).cast_mut(), Release);
+        own.dry.store(0, Relaxed);
+        own.armed.store(false, Relaxed);
+        CQS.insert(cq as u64, own);
+        own
+    }
+
+    /// Forgets a CQ. The caller holds CONTROL.
+    pub fn forget(cq: *mut ibv_cq) {
+        if let Some(own) = CQS.remove(cq as u64) {
+            SPARE_CQS.lock().unwrap_or_else(PoisonError::into_inner).push(own);
+        }
+    }
+
+    #[inline]
+    pub fn context(&self) -> &'static Context {
+        // SAFETY: set before the CQ is in the map; contexts are not freed.
+        unsafe { &*self.context.load(Acquire) }
+    }
+}
+
+/// Remembers a QP with room for `capacity` open requests, if the file has room for it. The caller holds CONTROL.
+pub fn enter_qp(qp: *mut ibv_qp, context: &'static Context, capacity: u32, signal_all: bool) -> Option<&'static Qp> {
+    let entry = file::take_qp()?;
+    let capacity = capacity.clamp(16, 1 << 16);
+    let mut spare = SPARE_QPS.lock().unwrap_or_else(PoisonError::into_inner);
+    let fits = |own: &&'static Qp| (capacity..=4 * capacity).contains(&(own.queue.capacity() as u32));
+    let own = match spare.iter().position(fits) {
+        Some(at) => spare.swap_remove(at),
+        None => Box::leak(Box::new(Qp::new(capacity))),
+    };
+    // SAFETY: an existing QP.
+    let (number, service) = unsafe { ((*qp).qp_num, (*qp).qp_type) };
+    own.open(context, entry, number, service, signal_all);
+    NUMBERS.insert(context.key(number), own);
+    QPS.insert(qp as u64, own);
+    Some(own)
+}
+
+/// Forgets a QP. The caller holds CONTROL.
+pub fn forget_qp(qp: *mut ibv_qp) {
+    if let Some(own) = QPS.remove(qp as u64) {
+        NUMBERS.remove(own.key());
+        own.close();
+        SPARE_QPS.lock().unwrap_or_else(PoisonError::into_inner).push(own);
+    }
+}
+
+/// Before a fork: no other thread changes the objects meanwhile.
+pub extern "C" fn before_fork() {
+    CONTROL.lock();
+}
+
+/// After a fork, in the parent.
+pub extern "C" fn after_fork() {
+    CONTROL.unlock();
+}
+
+/// After a fork, in the child: it has no use of its parent's QPs and CQs, and its calls only pass through.
+pub extern "C" fn in_child() {
+    file::leave();
+    QPS.clear();
+    NUMBERS.clear();
+    CQS.clear();
+    CONTROL.unlock();
+}

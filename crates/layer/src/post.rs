@@ -1,0 +1,159 @@
+//! `ibv_post_send` and `ibv_poll_cq`: the functions of a context that programs call for each message.
+
+use crate::clock::ticks;
+use crate::contexts::CONTEXTS;
+use crate::file;
+use crate::objects::{CQS, Cq, NUMBERS, QPS};
+use crate::qp::{Found, Qp};
+use crate::quiet::{Uncancelled, observe};
+use std::ffi::c_int;
+use std::sync::atomic::Ordering::Relaxed;
+use weir_abi::*;
+
+/// `ibv_post_send`.
+///
+/// # Safety
+/// As in verbs.h.
+pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
+    let own = QPS.get(qp as u64);
+    // SAFETY: the program's QP.
+    let context = own.map(Qp::context).or_else(|| CONTEXTS.get(unsafe { (*qp).context } as u64));
+    let Some(real) = context.and_then(|context| context.real.post_send) else { return libc::ENOSYS };
+    let Some(own) = own else {
+        // SAFETY: the caller's own call.
+        return unsafe { real(qp, wr, bad) };
+    };
+    // A cancelled thread must not leave the lock taken.
+    let _uncancelled = (!own.context().posts_uncancelled).then(Uncancelled::new);
+    own.posting.lock();
+    // SAFETY: the caller's list of work requests.
+    let staged = observe(|| unsafe { stage(own, wr) }).unwrap_or(0);
+    // SAFETY: the caller's own call.
+    let status = unsafe { real(qp, wr, bad) };
+    if status != 0 && staged != 0 {
+        // SAFETY: the library has set `bad` to a member of the list.
+        observe(|| own.refused(staged.saturating_sub(unsafe { accepted(wr, *bad) })));
+    }
+    own.posting.unlock();
+    status
+}
+
+/// Opens the requests of a list; returns how many were seen.
+unsafe fn stage(own: &Qp, mut wr: *mut ibv_send_wr) -> u64 {
+    let (now, mut count) = (ticks(), 0);
+    // SAFETY: guaranteed by the caller of `post_send`.
+    while let Some(request) = unsafe { wr.as_ref() } {
+        let mut posted = own.describe(request.wr_id, request.opcode, request.send_flags, now);
+        for at in 0..request.num_sge.max(0) as usize {
+            // SAFETY: as above: a list of `num_sge` entries. Inline data has no lkey.
+            let mut sge = unsafe { *request.sg_list.add(at) };
+            if request.send_flags & IBV_SEND_INLINE != 0 {
+                sge.lkey = 0;
+            }
+            own.add_data(&mut posted, &sge);
+        }
+        if !own.queue.stage(count, posted) {
+            break;
+        }
+        count += 1;
+        wr = request.next;
+    }
+    own.opened(count);
+    count
+}
+
+/// Number of requests before the refused one.
+unsafe fn accepted(mut wr: *mut ibv_send_wr, bad: *mut ibv_send_wr) -> u64 {
+    let mut count = 0;
+    // SAFETY: the caller's list.
+    while let Some(request) = unsafe { wr.as_ref() } {
+        if wr == bad {
+            break;
+        }
+        count += 1;
+        wr = request.next;
+    }
+    count
+}
+
+/// `ibv_poll_cq`. Nothing here has a destructor while the library is called, which may be a cancellation point.
+///
+/// # Safety
+/// As in verbs.h.
+pub unsafe extern "C-unwind" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -> c_int {
+    let own = CQS.get(cq as u64);
+    // SAFETY: the program's CQ.
+    let context = own.map(Cq::context).or_else(|| CONTEXTS.get(unsafe { (*cq).context } as u64));
+    let Some(real) = context.and_then(|context| context.real.poll_cq) else { return -libc::ENOSYS };
+    let Some(own) = own else {
+        // SAFETY: the caller's own call.
+        return unsafe { real(cq, most, wc) };
+    };
+    let before = ticks();
+    // SAFETY: the caller's own call.
+    let count = unsafe { real(cq, most, wc) };
+    if count > 0 {
+        // SAFETY: the library has written so many completions.
+        let completions = unsafe { std::slice::from_raw_parts(wc, count as usize) };
+        observe(|| polled(own, completions));
+    }
+    // It was empty at some time after `before`.
+    if count >= 0 && count < most {
+        own.dry.store(before, Relaxed);
+        file::note_time_at(before);
+    }
+    count
+}
+
+fn polled(own: &Cq, completions: &[ibv_wc]) {
+    let found = found(own);
+    let mut last = None;
+    for wc in completions {
+        let qp = match last {
+            Some((number, qp)) if number == wc.qp_num => qp,
+            _ => NUMBERS.get(own.context().key(wc.qp_num)),
+        };
+        last = Some((wc.qp_num, qp));
+        if let Some(qp) = qp {
+            report(qp, wc.wr_id, wc.status, wc.opcode, found);
+        }
+    }
+}
+
+/// The circumstances of a completion that was just polled.
+pub fn found(cq: &Cq) -> Found {
+    let armed = cq.armed.load(Relaxed);
+    if armed {
+        cq.armed.store(false, Relaxed);
+    }
+    Found { now: ticks(), missing: cq.dry.load(Relaxed), armed }
+}
+
+/// Reports a completion to its QP.
+#[inline]
+pub fn report(qp: &Qp, wr_id: u64, status: c_int, opcode: c_int, found: Found) {
+    // A failed completion has no opcode.
+    if status == IBV_WC_SUCCESS && opcode & IBV_WC_RECV != 0 {
+        qp.received();
+    } else {
+        qp.completed(wr_id, status, found);
+    }
+}
+
+/// `ibv_req_notify_cq`.
+///
+/// # Safety
+/// As in verbs.h.
+pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: the program's CQ.
+    let context = CONTEXTS.get(unsafe { (*cq).context } as u64);
+    let Some(real) = context.and_then(|context| context.real.req_notify_cq) else { return libc::ENOSYS };
+    if solicited_only == 0
+        && let Some(own) = CQS.get(cq as u64)
+    {
+        own.armed.store(true, Relaxed);
+    }
+    let _uncancelled = Uncancelled::new();
+    // SAFETY: the caller's own call.
+    unsafe { real(cq, solicited_only) }
+}

@@ -1,0 +1,308 @@
+//! A QP of the program: its open requests, and its entry in the file.
+
+use crate::clock;
+use crate::contexts::{Context, is_odp};
+use crate::file::{self, Counter};
+use crate::lock::Lock;
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
+use weir_abi::*;
+use weir_doctor::expect::Expectation;
+use weir_doctor::layout::{self, Request, size_class, time_class};
+use weir_doctor::queue::{Posted, SendQueue};
+
+/// A QP. Threads that post hold `posting`, threads that report completions hold `polling`.
+pub struct Qp {
+    pub posting: Lock,
+    polling: Lock,
+    pub queue: SendQueue,
+    expectation: Expectation,
+    /// When the last completion was polled.
+    served_until: AtomicU64,
+    context: AtomicPtr<Context>,
+    entry: AtomicPtr<layout::Qp>,
+    key: AtomicU64,
+    signal_all: AtomicBool,
+    /// The requests between `wr_start` and `wr_complete`; guarded by `posting`.
+    pub building: UnsafeCell<Building>,
+    /// The library's functions of an extended QP.
+    pub builder: [AtomicPtr<c_void>; 24],
+}
+
+/// Requests that a program builds call by call.
+#[derive(Default)]
+pub struct Building {
+    pub count: u64,
+    /// The last of them.
+    pub last: Posted,
+    pub started: u64,
+}
+
+// SAFETY: `building` is used under `posting` only.
+unsafe impl Sync for Qp {}
+// SAFETY: as above.
+unsafe impl Send for Qp {}
+
+/// When and how a completion was found.
+#[derive(Clone, Copy)]
+pub struct Found {
+    pub now: u64,
+    /// When the CQ was last seen without it.
+    pub missing: u64,
+    pub armed: bool,
+}
+
+impl Qp {
+    pub fn new(capacity: u32) -> Qp {
+        Qp {
+            posting: Lock::new(),
+            polling: Lock::new(),
+            queue: SendQueue::new(capacity),
+            expectation: Expectation::default(),
+            served_until: AtomicU64::new(0),
+            context: AtomicPtr::default(),
+            entry: AtomicPtr::default(),
+            key: AtomicU64::new(0),
+            signal_all: AtomicBool::new(false),
+            building: UnsafeCell::default(),
+            builder: [const { AtomicPtr::new(std::ptr::null_mut()) }; 24],
+        }
+    }
+
+    /// It becomes the state of a QP of the program.
+    pub fn open(
+        &self,
+        context: &'static Context,
+        entry: *mut layout::Qp,
+        number: u32,
+        service: c_int,
+        signal_all: bool,
+    ) {
+        self.context.store(std::ptr::from_ref(context).cast_mut(), Release);
+        self.entry.store(entry, Release);
+        self.key.store(context.key(number), Release);
+        self.signal_all.store(signal_all, Relaxed);
+        self.served_until.store(0, Relaxed);
+        self.queue.clear();
+        self.expectation.clear();
+        // SAFETY: a zeroed entry of the file, which this QP owns.
+        let entry = unsafe { &mut *entry };
+        entry.qp_num = number;
+        entry.service = service as u32;
+        entry.created = clock::ticks();
+        entry.device = context.device;
+        entry.bits |= layout::Qp::SEEN;
+    }
+
+    /// The QP of the program is gone.
+    pub fn close(&self) {
+        let entry = self.entry();
+        // SAFETY: the entry of this QP. Without a request in the file nothing refers to it.
+        unsafe {
+            (*entry).destroyed = clock::ticks();
+            (*entry).oldest = 0;
+        }
+        self.queue.clear();
+    }
+
+    /// What identifies it among all QPs.
+    pub fn key(&self) -> u64 {
+        self.key.load(Acquire)
+    }
+
+    pub fn context(&self) -> &'static Context {
+        // SAFETY: set before the QP is in a map; contexts are not freed.
+        unsafe { &*self.context.load(Acquire) }
+    }
+
+    /// Notes attributes that the program has set.
+    pub fn modified(&self, attr: &ibv_qp_attr, mask: c_int) {
+        // SAFETY: the entry of this QP; QPs are modified one call at a time.
+        let entry = unsafe { &mut *self.entry() };
+        let set = |bit: c_int, to: &mut u8, value: u8| {
+            if mask & bit != 0 {
+                *to = value;
+            }
+        };
+        set(IBV_QP_TIMEOUT, &mut entry.timeout, attr.timeout);
+        set(IBV_QP_RETRY_CNT, &mut entry.retry_cnt, attr.retry_cnt);
+        set(IBV_QP_RNR_RETRY, &mut entry.rnr_retry, attr.rnr_retry);
+        set(IBV_QP_MIN_RNR_TIMER, &mut entry.min_rnr_timer, attr.min_rnr_timer);
+        set(IBV_QP_MAX_QP_RD_ATOMIC, &mut entry.max_rd_atomic, attr.max_rd_atomic);
+        set(IBV_QP_PORT, &mut entry.port, attr.port_num);
+        set(IBV_QP_PATH_MTU, &mut entry.path_mtu, attr.path_mtu as u8);
+        if mask & IBV_QP_DEST_QPN != 0 {
+            entry.dest_qp_num = attr.dest_qp_num;
+        }
+        if mask & IBV_QP_STATE != 0 && attr.qp_state == IBV_QPS_RTS {
+            entry.bits |= layout::Qp::READY;
+        }
+        if mask & IBV_QP_STATE != 0 && attr.qp_state == IBV_QPS_RESET {
+            self.queue.clear();
+            entry.oldest = 0;
+        }
+    }
+
+    /// Describes a request. `flags` are IBV_SEND_*.
+    #[inline]
+    pub fn describe(&self, wr_id: u64, opcode: c_int, flags: u32, at: u64) -> Posted {
+        let signaled = flags & IBV_SEND_SIGNALED != 0 || self.signal_all.load(Relaxed);
+        Posted { wr_id, at, opcode: opcode as u8, signaled, ..Posted::default() }
+    }
+
+    /// Adds the data of an SGE to a request.
+    #[inline]
+    pub fn add_data(&self, posted: &mut Posted, sge: &ibv_sge) {
+        posted.bytes = posted.bytes.wrapping_add(sge.length);
+        if !posted.odp && is_odp(self.context(), sge.lkey) {
+            posted.odp = true;
+            posted.address = sge.addr;
+        }
+    }
+
+    /// Staged requests are about to be posted. The caller holds `posting`.
+    #[inline]
+    pub fn opened(&self, count: u64) {
+        let first = self.queue.open() == 0;
+        self.queue.publish(count);
+        let entry = self.entry();
+        // SAFETY: the entry of this QP; posting threads take turns.
+        unsafe { (*entry).posted += count };
+        if first {
+            self.note_oldest(entry);
+        }
+    }
+
+    /// The adapter has refused the last requests. The caller holds `posting`.
+    #[cold]
+    pub fn refused(&self, count: u64) {
+        self.queue.withdraw(count);
+        // SAFETY: as in `opened`.
+        unsafe { (*self.entry()).posted -= count };
+        self.note_oldest(self.entry());
+    }
+
+    /// A receive has completed.
+    #[inline]
+    pub fn received(&self) {
+        let entry = self.entry();
+        // SAFETY: the entry of this QP; the counter is for people, and a lost increment of two threads is no harm.
+        unsafe { (*entry).received += 1 };
+    }
+
+    /// A completion was polled. `status` is IBV_WC_*.
+    #[inline]
+    pub fn completed(&self, wr_id: u64, status: c_int, found: Found) {
+        self.polling.with(|| self.end(wr_id, status, found));
+    }
+
+    fn end(&self, wr_id: u64, status: c_int, found: Found) {
+        let entry = self.entry();
+        let begun_before = self.served_until.load(Relaxed);
+        // Of the requests that this completion ends: when the first was posted, and data of any in ODP memory.
+        let (mut first, mut odp, mut last) = (u64::MAX, None, None);
+        let matched = self.queue.complete(wr_id, status != IBV_WC_SUCCESS, |posted, own| {
+            first = first.min(posted.at);
+            if posted.odp {
+                odp.get_or_insert(posted.address);
+            }
+            if own {
+                last = Some(posted);
+            }
+        });
+        let Some(posted) = last.filter(|_| matched) else {
+            // Completions of receives with an error have no opcode.
+            if status == IBV_WC_SUCCESS {
+                file::count(Counter::Unmatched, 1);
+            }
+            return;
+        };
+        self.served_until.store(found.now, Relaxed);
+        let begun = first.max(begun_before);
+        let served = clock::to_ns(found.now.saturating_sub(begun));
+        // SAFETY: the entry of this QP; threads that report completions take turns.
+        unsafe {
+            (*entry).completed += 1;
+            (*entry).served[size_class(posted.bytes)][time_class(served)] += 1;
+        }
+        self.note_oldest(entry);
+        let until = if found.armed { found.now } else { found.missing };
+        let certain = clock::to_ns(until.saturating_sub(begun));
+        let failed = status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR;
+        if self.expectation.is_late(posted.bytes, certain) || failed {
+            self.keep(
+                entry,
+                posted,
+                Request {
+                    begun,
+                    done: found.now,
+                    missing: found.missing,
+                    address: odp.unwrap_or(0),
+                    status: status as u8,
+                    bits: bits(odp.is_some(), found.armed, first < posted.at),
+                    ..zeroed()
+                },
+            );
+        }
+        if status != IBV_WC_SUCCESS {
+            // SAFETY: as above.
+            unsafe { (*entry).failed += 1 };
+        }
+    }
+
+    #[cold]
+    fn keep(&self, entry: *mut layout::Qp, posted: Posted, request: Request) {
+        // SAFETY: the entry of this QP.
+        unsafe { (*entry).bits |= layout::Qp::KEPT };
+        // The adapter sends only so many READs at once; other requests leave all.
+        // SAFETY: the entry of this QP.
+        let most = u64::from(unsafe { (*entry).max_rd_atomic }).saturating_sub(1);
+        let since = request.begun + clock::to_ticks(Request::TOGETHER);
+        let next = self.queue.posted_since(since, most).filter(|next| next.at < request.done);
+        let next_us = next.map_or(0, |next| clock::to_ns(next.at - request.begun) / 1000);
+        file::keep(Request {
+            qp: file::index_of(entry),
+            next_us: next_us.min(u32::MAX.into()) as u32,
+            posted: posted.at,
+            bytes: posted.bytes,
+            opcode: posted.opcode,
+            ahead: posted.ahead.into(),
+            ..request
+        });
+        file::note_time();
+    }
+
+    /// A poster and a poller may do this at once: the poller looks again.
+    #[inline]
+    fn note_oldest(&self, entry: *mut layout::Qp) {
+        let oldest = self.queue.oldest();
+        // SAFETY: the entry of this QP. The members are for a reader after the end of the process.
+        unsafe {
+            match oldest {
+                Some(posted) => {
+                    (*entry).oldest_bytes = posted.bytes;
+                    (*entry).oldest_opcode = posted.opcode.into();
+                    (*entry).oldest_address = posted.address;
+                    (&raw mut (*entry).oldest).write_volatile(posted.at);
+                }
+                None => (&raw mut (*entry).oldest).write_volatile(0),
+            }
+        }
+    }
+
+    #[inline]
+    fn entry(&self) -> *mut layout::Qp {
+        self.entry.load(Acquire)
+    }
+}
+
+fn bits(odp: bool, armed: bool, silent: bool) -> u16 {
+    [(odp, Request::ODP), (armed, Request::ARMED), (silent, Request::SILENT)]
+        .into_iter()
+        .fold(0, |bits, (set, bit)| if set { bits | bit } else { bits })
+}
+
+fn zeroed() -> Request {
+    zerocopy::FromZeros::new_zeroed()
+}

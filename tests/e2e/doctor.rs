@@ -1,0 +1,254 @@
+//! `weir doctor`: what it reports of real programs, and that it leaves them as they are. What it finds in runs of the
+//! micro-benchmark is compared with the packets of the same runs.
+
+use crate::bed::{Bed, Topology, WEIR, library};
+use crate::trial;
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::{Failed, Trial};
+use serde_json::Value;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+use weir_lab::micro::live::Live;
+use weir_lab::micro::{Micro, Operation, Sides};
+
+const SIDES: [Sides; 4] = [
+    Sides { client: false, server: false },
+    Sides { client: true, server: false },
+    Sides { client: false, server: true },
+    Sides { client: true, server: true },
+];
+
+pub fn trials(whole: bool) -> Vec<Trial> {
+    let staged = |name: &str, test: fn() -> Result<()>| {
+        Trial::test(format!("doctor/{name}"), move || test().map_err(|error| Failed::from(format!("{error:#}"))))
+    };
+    let mut trials = vec![
+        staged("the program's output and end stay as they are", unchanged),
+        staged("a signal to weir doctor reaches the program", signals),
+        trial(Topology::Loopback, "weir doctor around weir run, and within it", composed),
+        staged("found as in the packets: some runs", || compare(&few())),
+    ];
+    if whole {
+        trials.push(staged("found as in the packets: all runs", || compare(&many())));
+    }
+    trials
+}
+
+fn doctor(arguments: &[&str]) -> Result<Output> {
+    Ok(Command::new(WEIR).arg("doctor").args(arguments).env("WEIR_LIB_DIR", library()).stdin(Stdio::null()).output()?)
+}
+
+fn unchanged() -> Result<()> {
+    let ended = doctor(&["--", "sh", "-c", "echo out; echo err >&2; exit 7"])?;
+    ensure!(ended.status.code() == Some(7) && ended.stdout == b"out\n", "{ended:?}");
+    let error = String::from_utf8(ended.stderr)?;
+    ensure!(error == "err\nweir doctor: no process of this program opened an RDMA device\n", "{error}");
+    let killed = doctor(&["--output", "/dev/null", "--", "sh", "-c", "kill -TERM $$"])?;
+    ensure!(killed.status.signal() == Some(15) && killed.stderr.is_empty(), "{killed:?}");
+    ensure!(doctor(&["--", "/no/such/program"])?.status.code() == Some(127));
+    ensure!(doctor(&["--output", "/no/folder/file", "--", "true"])?.status.code() == Some(125));
+    Ok(())
+}
+
+fn signals() -> Result<()> {
+    let script = "trap 'echo caught; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut child = Command::new(WEIR)
+        .args(["doctor", "--output", "/dev/null", "--", "sh", "-c", script])
+        .env("WEIR_LIB_DIR", library())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut out = std::io::BufReader::new(child.stdout.take().context("no output")?);
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut out, &mut line)?;
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), nix::sys::signal::SIGTERM)?;
+    std::io::Read::read_to_string(&mut out, &mut line)?;
+    ensure!(line == "ready\ncaught\n" && child.wait()?.code() == Some(3), "{line}");
+    Ok(())
+}
+
+/// The client of a damming run is under `weir doctor`, in either order; its server is not.
+fn composed(bed: &Bed) -> Result<()> {
+    let micro = library().join("weir-micro");
+    let micro = micro.to_str().context("a path")?;
+    for order in ["around", "within"] {
+        let folder = tempfile::tempdir()?;
+        let report = folder.path().join("report");
+        let report = report.to_str().context("a path")?;
+        let run = ["run", "--interface", "lo", "--profile", "connectx4", "--"];
+        let watch = ["doctor", "--json", "--output", report, "--"];
+        let port = bed.stage.free_port(weir_stage::Side::A)?.to_string();
+        let weir = |words: &[&str]| {
+            let mut command = Command::new(WEIR);
+            command.args(words).env("WEIR_LIB_DIR", library()).stdin(Stdio::null()).stdout(Stdio::piped());
+            command
+        };
+        let mut server = weir(&[&run[..], &[micro, "--port", &port]].concat()).spawn()?;
+        let client = [micro, "--port", &port, "--odp", "both", "--num-ops", "2", "--interval", "1ms", "127.0.0.1"];
+        let words = match order {
+            "around" => [&watch[..], &[WEIR], &run, &client].concat(),
+            _ => [&run[..], &[WEIR], &watch, &client].concat(),
+        };
+        std::thread::sleep(Duration::from_millis(500));
+        let ended = weir(&words).output()?;
+        ensure!(ended.status.success() && server.wait()?.success(), "{order}: {ended:?}");
+        let json: Value = serde_json::from_str(&std::fs::read_to_string(report)?)?;
+        let kinds = kinds(&json);
+        ensure!(kinds.contains(&"damming"), "{order}: {json:#}");
+        ensure!(json["processes"][0]["on_demand"][0]["path"].as_str().is_some_and(|path| path.ends_with("weir-micro")));
+    }
+    Ok(())
+}
+
+/// A run of the micro-benchmark, and the adapter on which it runs.
+struct Run {
+    micro: Micro,
+    profile: &'static str,
+    faults: Option<&'static str>,
+    seed: u64,
+}
+
+fn two(operations: u32, interval_us: u64, odp: Sides, profile: &'static str, faults: Option<&'static str>) -> Run {
+    let interval = Duration::from_micros(interval_us);
+    Run { micro: Micro { num_ops: operations, interval, odp, ..Micro::default() }, profile, faults, seed: 1 }
+}
+
+fn crowd(num_ops: u32, num_qps: u32, odp: Sides, profile: &'static str) -> Run {
+    let micro = Micro { num_ops, num_qps, size: 32, odp, ack_timeout: 18, ..Micro::default() };
+    Run { micro, profile, faults: None, seed: 1 }
+}
+
+fn few() -> Vec<Run> {
+    let [none, client, server, both] = SIDES;
+    vec![
+        two(2, 1000, both, "connectx4", None),
+        two(2, 1000, both, "connectx6", None),
+        two(2, 1000, none, "connectx4", Some("loss=0.3,seed=5")),
+        two(2, 200, client, "connectx4", None),
+        two(2, 6000, server, "connectx4", None),
+        two(2, 300, both, "connectx4", None),
+        crowd(512, 2, client, "connectx6"),
+    ]
+}
+
+fn many() -> Vec<Run> {
+    let mut runs = vec![];
+    for profile in ["connectx4", "connectx6", "connectx5"] {
+        for odp in SIDES {
+            for (interval, seed) in
+                [100, 300, 700, 1500, 3000, 6000].into_iter().flat_map(|interval| [(interval, 1), (interval, 2)])
+            {
+                runs.push(Run { seed, ..two(2, interval, odp, profile, None) });
+                runs.push(Run { seed, ..two(3, interval, odp, profile, None) });
+            }
+            // Losses on an adapter without the flaw; more of them without ODP.
+            let losses = if odp == SIDES[0] {
+                ["loss=0.05,seed=1", "loss=0.3,seed=2"]
+            } else {
+                ["loss=0.02,seed=1", "loss=0.05,seed=2"]
+            };
+            if profile != "connectx4" || odp == SIDES[0] {
+                for (interval, faults) in
+                    [300, 700, 1500].into_iter().flat_map(|interval| losses.map(|loss| (interval, loss)))
+                {
+                    runs.push(two(4, interval, odp, profile, Some(faults)));
+                }
+            }
+            for (num_ops, num_qps) in [(128, 16), (512, 128), (1024, 32), (1024, 2), (2000, 50)] {
+                runs.push(crowd(num_ops, num_qps, odp, profile));
+            }
+        }
+        for second in [Operation::Write, Operation::Send] {
+            let mut run = two(2, 700, SIDES[3], profile, None);
+            run.micro.second = Some(second);
+            runs.push(run);
+        }
+    }
+    runs
+}
+
+#[derive(Default, Debug)]
+struct Score {
+    right: u32,
+    wrong: u32,
+    missed: u32,
+    neither: u32,
+}
+
+impl Score {
+    fn count(&mut self, is: bool, found: bool) {
+        *match (is, found) {
+            (true, true) => &mut self.right,
+            (false, true) => &mut self.wrong,
+            (true, false) => &mut self.missed,
+            (false, false) => &mut self.neither,
+        } += 1;
+    }
+
+    /// Precision and recall.
+    fn measures(&self) -> [f64; 2] {
+        [self.wrong, self.missed].map(|errors| f64::from(self.right) / f64::from((self.right + errors).max(1)))
+    }
+}
+
+/// Runs all and compares. A flood takes the time that the machine takes for its many packets, so the runs of a flood
+/// need a machine without other work. By the packets, a request is dammed that the peer got, did not answer, and got
+/// again after a timeout; a flood is when the client repeats each READ three times or more.
+fn compare(runs: &[Run]) -> Result<()> {
+    let (mut damming, mut flood, mut wrong) = (Score::default(), Score::default(), String::new());
+    let mut live = Live::new(WEIR, library())?;
+    let folder = tempfile::tempdir()?;
+    for run in runs {
+        let report = folder.path().join("report.json");
+        live.watch = Some(report.clone());
+        live.faults = run.faults.map(str::to_owned);
+        let outcome = live.run_captured(&run.micro, run.profile, run.seed, folder.path())?;
+        let json: Value = serde_json::from_str(&std::fs::read_to_string(&report)?)?;
+        let found = kinds(&json);
+        let repeated = outcome.packets.repeated as f64 / f64::from(run.micro.num_ops);
+        // Where packets are lost, timeouts and repetitions are the network's, not the adapter's.
+        let (dammed, flooded) = (outcome.timeouts > 0 && run.faults.is_none(), repeated >= 3.0 && run.faults.is_none());
+        let line = format!(
+            "{} {:?} faults {:?}: {} timeouts, {repeated:.1} repeated, {:?}; found {found:?}",
+            run.profile, run.micro, run.faults, outcome.timeouts, outcome.time
+        );
+        show(&line);
+        damming.count(dammed, found.contains(&"damming"));
+        flood.count(flooded, found.contains(&"flood"));
+        if dammed != found.contains(&"damming") || flooded != found.contains(&"flood") {
+            wrong += &format!("{line}\n");
+        }
+    }
+    let summary = format!(
+        "{} runs: damming {damming:?} {:?}, flood {flood:?} {:?} (precision, recall)\n{wrong}",
+        runs.len(),
+        damming.measures(),
+        flood.measures()
+    );
+    show(&summary);
+    // On a machine with other work, requests wait for the processor as long as in a flood, so that fewer floods are
+    // found; the simulator has the bar of 0.95 for them too (lab/tests/doctor.rs).
+    for (score, bars) in [(&damming, [0.95, 0.95]), (&flood, [0.95, 0.6])] {
+        let nothing = score.right + score.wrong + score.missed == 0;
+        let holds = score.measures().iter().zip(bars).all(|(measure, bar)| *measure >= bar);
+        ensure!(nothing || holds, "{summary}");
+    }
+    Ok(())
+}
+
+/// Appends to the file that E2E_DOCTOR_LOG names.
+fn show(line: &str) {
+    let Some(path) = std::env::var_os("E2E_DOCTOR_LOG") else { return };
+    let file = std::fs::OpenOptions::new().append(true).create(true).open(Path::new(&path));
+    let _ = file.and_then(|mut file| std::io::Write::write_all(&mut file, format!("{line}\n").as_bytes()));
+}
+
+/// The kinds of all findings.
+fn kinds(json: &Value) -> Vec<&str> {
+    let processes = json["processes"].as_array().into_iter().flatten();
+    let findings = processes.flat_map(|process| process["findings"].as_array().into_iter().flatten());
+    let mut kinds: Vec<&str> = findings.filter_map(|finding| finding["kind"].as_str()).collect();
+    kinds.dedup();
+    kinds
+}
