@@ -80,22 +80,21 @@ impl News {
     /// response may come at any moment.
     fn of<'a>(&mut self, document: &'a Document) -> Vec<&'a FindingEntry> {
         let waited = std::mem::take(&mut self.waiting);
-        let mut new = Vec::new();
-        for entry in &document.findings {
+        let key = |entry: &FindingEntry| {
             let (from, to) = (&entry.requester, &entry.responder);
-            let key = (entry.kind, from.address.clone(), from.qp, to.address.clone(), to.qp);
-            if self.shown.contains(&key) {
-                continue;
-            }
-            let silence = matches!(entry.kind, "peer-stopped" | "retry-exhausted");
-            if silence && !waited.contains(&key) {
-                self.waiting.insert(key);
-                continue;
-            }
-            self.shown.insert(key);
-            new.push(entry);
+            (entry.kind, from.address.clone(), from.qp, to.address.clone(), to.qp)
+        };
+        document.findings.iter().filter(|entry| self.is_new(key(entry), &waited)).collect()
+    }
+
+    /// `waited`: findings that waited for this look.
+    fn is_new(&mut self, key: Key, waited: &HashSet<Key>) -> bool {
+        let silence = matches!(key.0, "peer-stopped" | "retry-exhausted");
+        if silence && !waited.contains(&key) && !self.shown.contains(&key) {
+            self.waiting.insert(key);
+            return false;
         }
-        new
+        self.shown.insert(key)
     }
 
     fn any_waits(&self) -> bool {
@@ -106,42 +105,29 @@ impl News {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_analyze::{Observed, Options};
-    use weir_capture::packet::Address;
-    use weir_wire::{Aeth, Bth, Headers, Opcode, Operation, Psn, Service};
 
-    /// A WRITE of QP 1 to QP 2 with this PSN, or its ACK.
-    fn observe(analysis: &mut Analysis, milliseconds: u64, is_ack: bool, psn: u32) {
-        let operation = if is_ack { Operation::Acknowledge } else { Operation::WriteOnly };
-        let mut headers =
-            Headers::new(Bth::new(Opcode::new(Service::Rc, operation), if is_ack { 1 } else { 2 }, Psn::new(psn)));
-        headers.put(Aeth::new(31, 0));
-        let [from, to] = if is_ack { [2, 1] } else { [1, 2] }.map(|last| Address::Ipv4([10, 0, 0, last].into()));
-        let (time, from_qp) = (milliseconds * 1_000_000, if is_ack { 2 } else { 1 });
-        let packet = Observed { time, number: time, sent: !is_ack, from, to, from_qp, headers: &headers, payload: 8 };
-        analysis.observed(0, &packet);
+    fn key(kind: &'static str, qp: u32) -> Key {
+        (kind, "10.0.0.1".to_owned(), Some(qp), "10.0.0.2".to_owned(), Some(7))
     }
 
-    fn kinds(news: &mut News, analysis: &mut Analysis) -> Vec<&'static str> {
-        let document = Document::new(&analysis.report(), &["a".to_owned()]);
-        news.of(&document).iter().map(|entry| entry.kind).collect()
+    /// The next look: which of the findings are new?
+    fn look(news: &mut News, keys: &[Key]) -> Vec<bool> {
+        let waited = std::mem::take(&mut news.waiting);
+        keys.iter().map(|key| news.is_new(key.clone(), &waited)).collect()
     }
 
     #[test]
     fn each_finding_is_news_once_and_silence_only_when_it_lasts() {
-        let (mut analysis, mut news) = (Analysis::new(Options::default()), News::default());
-        observe(&mut analysis, 1000, false, 5);
-        observe(&mut analysis, 1001, true, 5);
-        assert!(kinds(&mut news, &mut analysis).is_empty() && !news.any_waits());
-        observe(&mut analysis, 2000, false, 6);
-        observe(&mut analysis, 2500, false, 6);
-        assert!(!kinds(&mut news, &mut analysis).contains(&"peer-stopped"));
+        let mut news = News::default();
+        let [timeout, other, silence] = [key("timeout", 1), key("timeout", 2), key("peer-stopped", 1)];
+        assert_eq!(look(&mut news, &[timeout.clone(), silence.clone()]), [true, false]);
         assert!(news.any_waits());
-        assert_eq!(kinds(&mut news, &mut analysis), ["peer-stopped"]);
-        assert!(kinds(&mut news, &mut analysis).is_empty() && !news.any_waits());
-        // The peer answers after all.
-        observe(&mut analysis, 2600, true, 6);
-        assert_eq!(kinds(&mut news, &mut analysis), ["timeout"]);
-        assert!(kinds(&mut news, &mut analysis).is_empty());
+        // The peer has answered meanwhile, and is silent again later.
+        assert_eq!(look(&mut news, &[timeout.clone(), other]), [false, true]);
+        assert!(!news.any_waits());
+        assert_eq!(look(&mut news, std::slice::from_ref(&silence)), [false]);
+        assert_eq!(look(&mut news, std::slice::from_ref(&silence)), [true]);
+        assert_eq!(look(&mut news, &[silence]), [false]);
+        assert!(!news.any_waits());
     }
 }
