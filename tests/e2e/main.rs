@@ -25,6 +25,7 @@ mod interop;
 mod invalidate;
 mod kernel;
 mod killed;
+mod live;
 mod loading;
 mod local;
 mod matrix;
@@ -94,6 +95,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         rdmacm_ends::trials(),
         transports::trials(whole),
         analyze::trials(),
+        live::trials(),
         capture::trials(),
         capture_ring::trials(),
         matrix::trials(whole),

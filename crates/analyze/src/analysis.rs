@@ -1,12 +1,13 @@
-//! Takes the frames of captures and gives the report.
+//! Takes the frames of captures, or what adapters report, and gives the report.
 
 use crate::detect::{Detectors, End};
 use crate::finding::Finding;
 use crate::flow::{Event, Flow, FlowKey, Record, Source, Tracker};
+use crate::observed::{Counts, Observed, Sources};
 use crate::packet::{FrameId, Marks, Seen};
 use crate::setup::Setups;
-use weir_capture::Frame;
 use weir_capture::packet::{Encapsulation, RdmaPacket};
+use weir_capture::{Direction, Frame};
 use weir_transport::Profile;
 use weir_wire::{Headers, ICRC_LEN, Opcode, Service, mad};
 
@@ -16,6 +17,7 @@ pub struct Analysis {
     tracker: Tracker,
     detectors: Detectors,
     setups: Setups,
+    sources: Sources,
     totals: Totals,
     options: Options,
 }
@@ -43,19 +45,21 @@ pub struct Totals {
     pub unreliable: u64,
     /// Congestion notification packets.
     pub cnps: u64,
+    /// Packets that adapters reported and that were not read in time.
+    pub missed: u64,
     /// Time of the first and of the last frame, ns since 1970.
     pub first: u64,
     pub last: u64,
 }
 
-/// All that the analysis found.
-pub struct Report {
+/// All that the analysis has found.
+pub struct Report<'a> {
     pub totals: Totals,
     /// The flows; pairs of them are connections.
-    pub flows: Vec<Flow>,
+    pub flows: &'a [Flow],
     /// The gravest first, by what they cost.
     pub findings: Vec<Finding>,
-    pub setups: Setups,
+    pub setups: &'a Setups,
 }
 
 /// Explicit congestion notification: the switch marked the packet.
@@ -72,30 +76,61 @@ impl Analysis {
 
     /// Takes the next frame of file number `file`. Files that continue each other come one after the other.
     pub fn frame(&mut self, file: u16, frame: &Frame<'_>) {
-        let totals = &mut self.totals;
-        totals.frames += 1;
-        totals.bytes += frame.orig_len as u64;
-        if totals.first == 0 {
-            totals.first = frame.timestamp;
-        }
-        totals.last = totals.last.max(frame.timestamp);
+        self.totals.count(frame.timestamp, frame.orig_len as u64);
         if let Some(packet) = weir_capture::packet::find(frame) {
-            totals.packets += 1;
+            self.totals.packets += 1;
             self.packet(file, frame, &packet);
         }
     }
 
-    /// Ends the analysis.
-    pub fn finish(self) -> Report {
-        let Analysis { mut tracker, mut detectors, setups, totals, options } = self;
-        tracker.finish(&mut |flow, record: &mut Record, event: Event<'_>| {
+    /// Takes the next packet that adapter number `source` reports. The packets of all adapters come in the order of
+    /// their times.
+    pub fn observed(&mut self, source: u16, packet: &Observed<'_>) {
+        let (bth, payload) = (&packet.headers.bth, packet.payload);
+        let ends = ((packet.from, packet.from_qp), (packet.to, bth.dest_qp));
+        match self.sources.counts(ends, source) {
+            Counts::Yes => {}
+            Counts::First => self.tracker.connected(ends.0, ends.1),
+            Counts::No => return,
+        }
+        let len = packet.headers.len() + payload as usize + usize::from(bth.pad) + ICRC_LEN;
+        self.totals.count(packet.time, len as u64);
+        self.totals.packets += 1;
+        self.totals.reliable += 1;
+        let seen =
+            Seen::new(packet.time, FrameId::new(source, packet.number), packet.headers, payload, Marks::default());
+        let key = FlowKey { from: packet.from, to: packet.to, qpn: bth.dest_qp };
+        let direction = if packet.sent { Direction::Out } else { Direction::In };
+        self.seen(key, Source { file: source, direction: Some(direction), port: 0 }, &seen);
+    }
+
+    /// Packets that an adapter reported were not read in time.
+    pub fn missed(&mut self, packets: u64) {
+        self.totals.missed += packets;
+    }
+
+    /// An adapter reports no more.
+    pub fn source_ended(&mut self, source: u16) {
+        self.sources.end(source);
+    }
+
+    /// What was found so far. Packets of directions that are not paired yet are not part of it.
+    pub fn report(&mut self) -> Report<'_> {
+        let Analysis { tracker, detectors, setups, totals, options, .. } = self;
+        let end = End { flows: tracker.flows(), setups, last: totals.last, profile: options.profile.as_ref() };
+        let mut findings = detectors.findings(&end);
+        findings.sort_by_key(|finding| (std::cmp::Reverse(finding.cost.time), finding.kind));
+        Report { totals: *totals, flows: tracker.flows(), findings, setups }
+    }
+
+    /// Ends the analysis: what was found in all packets. No packets may follow.
+    pub fn finish(&mut self) -> Report<'_> {
+        let detectors = &mut self.detectors;
+        self.tracker.finish(&mut |flow, record: &mut Record, event: Event<'_>| {
             note(record, &event);
             detectors.event(flow, &event);
         });
-        let end = End { flows: tracker.flows(), setups: &setups, last: totals.last, profile: options.profile.as_ref() };
-        let mut findings = detectors.findings(&end);
-        findings.sort_by_key(|finding| (std::cmp::Reverse(finding.cost.time), finding.kind));
-        Report { totals, flows: tracker.into_flows(), findings, setups }
+        self.report()
     }
 
     fn packet(&mut self, file: u16, frame: &Frame<'_>, packet: &RdmaPacket<'_>) {
@@ -130,8 +165,12 @@ impl Analysis {
         let seen = Seen::new(frame.timestamp, id, &headers, payload, marks);
         let key = FlowKey { from: packet.from, to: packet.to, qpn: headers.bth.dest_qp };
         let source = Source { file, direction: frame.direction, port: source_port(packet) };
+        self.seen(key, source, &seen);
+    }
+
+    fn seen(&mut self, key: FlowKey, source: Source, seen: &Seen) {
         let detectors = &mut self.detectors;
-        self.tracker.packet(key, source, &seen, &mut |flow, record: &mut Record, event: Event<'_>| {
+        self.tracker.packet(key, source, seen, &mut |flow, record: &mut Record, event: Event<'_>| {
             note(record, &event);
             detectors.event(flow, &event);
         });
@@ -144,6 +183,17 @@ impl Analysis {
         {
             self.tracker.connected(one, other);
         }
+    }
+}
+
+impl Totals {
+    fn count(&mut self, time: u64, bytes: u64) {
+        self.frames += 1;
+        self.bytes += bytes;
+        if self.first == 0 {
+            self.first = time;
+        }
+        self.last = self.last.max(time);
     }
 }
 
@@ -170,11 +220,9 @@ fn note(record: &mut Record, event: &Event<'_>) {
                 clips.event(repeat.cause, repeat.frame, repeat.waited);
             }
         }
-        Event::Completed { request, at, .. } => {
-            if request.ends {
-                stats.latency(at.saturating_sub(request.began));
-                stats.responded(at.saturating_sub(request.last.time));
-            }
+        Event::Completed { request, at, .. } if request.ends => {
+            stats.latency(at.saturating_sub(request.began));
+            stats.responded(at.saturating_sub(request.last.time));
         }
         Event::RnrNak { .. } => stats.rnr_naks += 1,
         Event::SequenceNak { .. } => stats.sequence_naks += 1,

@@ -81,6 +81,7 @@ fn many(connections: usize) -> Document {
         unreliable: 0,
         cnps: 0,
         unparsed: 0,
+        missed: 0,
         bytes: 1 << 32,
         start: START,
         duration_ns: 1_001_000_000,

@@ -1,13 +1,17 @@
-//! `weir analyze`: what captures tell.
+//! `weir analyze`: what captures tell, and with `--live` what running processes send and receive.
+
+mod live;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use live::Watch;
 use std::fs::{self, File};
 use std::io::{self, IsTerminal};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 use weir_analyze::report::{Document, Style, comments, html, text};
 use weir_analyze::{Analysis, Options};
 use weir_capture::{Annotated, CaptureError, Frame, Reader};
@@ -18,10 +22,23 @@ use weir_capture::{Annotated, CaptureError, Frame, Reader};
 pub struct AnalyzeArgs {
     /// Captures: pcap or pcapng, compressed with gzip or zstd or not; `-` is standard input. Several files are parts of
     /// one capture, or captures of both sides
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "live", conflicts_with = "live", value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Print JSON instead of text
+    /// Watch the running processes that use Weir, and those that start, instead of files: new findings appear as they
+    /// come, and the report at the end (Ctrl-C). The processes need no option
+    #[arg(long)]
+    live: bool,
+
+    /// With --live: watch this process only, until it ends
+    #[arg(long, value_name = "PID", requires = "live")]
+    pid: Option<u32>,
+
+    /// With --live: end after this time
+    #[arg(long, value_name = "SECONDS", requires = "live", value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: Option<u64>,
+
+    /// Print JSON instead of text; with --live a line for each new finding, and a line for the report
     #[arg(long)]
     json: bool,
 
@@ -35,7 +52,7 @@ pub struct AnalyzeArgs {
     profile: Option<String>,
 
     /// Write a copy of the captures, with the findings as comments of their frames, for Wireshark
-    #[arg(long, value_name = "OUT.pcapng")]
+    #[arg(long, value_name = "OUT.pcapng", conflicts_with = "live")]
     annotate: Option<PathBuf>,
 
     /// Connections that the table shows
@@ -63,6 +80,12 @@ pub fn run(args: &AnalyzeArgs) -> ExitCode {
 fn analyzed(args: &AnalyzeArgs) -> Result<bool> {
     let profile = args.profile.as_deref().map(weir_profiles::load).transpose()?;
     let mut analysis = Analysis::new(Options { profile });
+    let style = Style { colours: io::stdout().is_terminal(), connections: args.connections };
+    if args.live {
+        let limit = args.seconds.map(Duration::from_secs);
+        let document = live::run(&Watch { pid: args.pid, limit, json: args.json, style }, analysis)?;
+        return show(args, &document, style);
+    }
     let files = in_order(&args.files)?;
     if let Some(out) = &args.annotate {
         let twice = files.iter().all(|path| path.as_os_str() != "-");
@@ -81,17 +104,23 @@ fn analyzed(args: &AnalyzeArgs) -> Result<bool> {
     let report = analysis.finish();
     let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
     let document = Document::new(&report, &names);
+    let found = show(args, &document, style)?;
+    // After the report, so that an error costs no result.
+    if let Some(out) = &args.annotate {
+        annotate(out, &files, &names, &document)?;
+    }
+    Ok(found)
+}
+
+/// Prints the report, and writes its page. Whether anything was found.
+fn show(args: &AnalyzeArgs, document: &Document, style: Style) -> Result<bool> {
     if args.json {
         println!("{}", document.json());
     } else {
-        let style = Style { colours: io::stdout().is_terminal(), connections: args.connections };
-        print!("{}", text(&document, style));
+        print!("{}", text(document, style));
     }
     if let Some(path) = &args.html {
-        write_page(path, &document)?;
-    }
-    if let Some(out) = &args.annotate {
-        annotate(out, &files, &names, &document)?;
+        write_page(path, document)?;
     }
     Ok(!document.findings.is_empty())
 }

@@ -1,5 +1,6 @@
-//! SIGPIPE. A command of `weir` that writes to a closed pipe ends silently, as cat does. The program of `weir run` gets
-//! the SIGPIPE disposition and the signal mask that `weir` itself was started with, as from env(1).
+//! Signals. A command of `weir` that writes to a closed pipe ends silently, as cat does. The program of `weir run` gets
+//! the SIGPIPE disposition and the signal mask that `weir` itself was started with, as from env(1). After Ctrl-C, a
+//! command that watches ends with its report.
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use std::io;
@@ -27,6 +28,26 @@ extern "C" fn record_inherited() {
 pub fn reset_sigpipe() {
     // It cannot fail: the action of SIGPIPE can be set.
     let _ = set(SigHandler::SigDfl);
+}
+
+/// Whether SIGINT or SIGTERM has come.
+static END_REQUESTED: AtomicBool = AtomicBool::new(false);
+
+/// From now on the first SIGINT or SIGTERM only sets [`end_requested`]; the second ends the command.
+pub fn note_end_requests() {
+    extern "C" fn note(_: libc::c_int) {
+        END_REQUESTED.store(true, Ordering::Relaxed);
+    }
+    let action = SigAction::new(SigHandler::Handler(note), SaFlags::SA_RESETHAND, SigSet::empty());
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        // SAFETY: the handler stores to an atomic.
+        let _ = unsafe { sigaction(signal, &action) };
+    }
+}
+
+/// Whether the user has asked for the end.
+pub fn end_requested() -> bool {
+    END_REQUESTED.load(Ordering::Relaxed)
 }
 
 /// Gives the program the disposition and the mask that `weir` inherited: `Command` would give it the default action and

@@ -22,6 +22,7 @@ mod slot;
 pub mod stat;
 pub mod steering;
 mod sync;
+pub mod tap;
 pub mod userfault;
 
 pub use adapter::{at_exit, process_exit};

@@ -169,11 +169,6 @@ impl Tracker {
         &self.flows
     }
 
-    /// All flows, at the end.
-    pub fn into_flows(self) -> Vec<Flow> {
-        self.flows
-    }
-
     fn flow(&mut self, key: FlowKey, source: Source) -> FlowId {
         if let Some(id) = self.ids.get(&key) {
             return *id;

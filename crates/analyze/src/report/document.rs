@@ -34,6 +34,8 @@ pub struct Capture {
     pub cnps: u64,
     /// RDMA packets that could not be parsed.
     pub unparsed: u64,
+    /// Packets that running processes reported and that were not read in time; 0 for files.
+    pub missed: u64,
     /// Bytes of all frames on the wire.
     pub bytes: u64,
     /// Time of the first frame, ns since 1970.
@@ -147,8 +149,8 @@ const SCHEMA: u32 = 1;
 
 impl Document {
     /// The document of a report on files with these names.
-    pub fn new(report: &Report, files: &[String]) -> Document {
-        let flows = &report.flows;
+    pub fn new(report: &Report<'_>, files: &[String]) -> Document {
+        let flows = report.flows;
         let mut connections: Vec<Connection> = Vec::new();
         let mut ids: HashMap<FlowId, usize> = HashMap::new();
         for (at, flow) in flows.iter().enumerate() {
@@ -179,6 +181,7 @@ fn capture(totals: &Totals) -> Capture {
         unreliable: totals.unreliable,
         cnps: totals.cnps,
         unparsed: totals.unparsed,
+        missed: totals.missed,
         bytes: totals.bytes,
         start: totals.first,
         duration_ns: totals.last.saturating_sub(totals.first),

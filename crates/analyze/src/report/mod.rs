@@ -10,4 +10,4 @@ pub use comments::comments;
 pub use document::{Capture, Connection, Document, FindingEntry, Half, Interval, Peer};
 pub use html::html;
 pub use ladder::{LadderStep, Mark};
-pub use text::{Style, text};
+pub use text::{Style, headline, text};

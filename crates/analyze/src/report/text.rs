@@ -20,7 +20,9 @@ const COLUMNS: usize = 80;
 pub fn text(document: &Document, style: Style) -> String {
     let mut out = String::new();
     let capture = &document.capture;
-    let _ = writeln!(out, "{}", wrapped(&document.files.join(", "), 0));
+    if !document.files.is_empty() {
+        let _ = writeln!(out, "{}", wrapped(&document.files.join(", "), 0));
+    }
     let _ = writeln!(
         out,
         "{} frames in {}, {} RDMA packets, {}",
@@ -29,6 +31,9 @@ pub fn text(document: &Document, style: Style) -> String {
         capture.packets,
         counted(document.connections.len(), "connection"),
     );
+    if capture.missed > 0 {
+        let _ = writeln!(out, "{} more packets were not read in time: programs sent them too fast", capture.missed);
+    }
     if capture.unparsed > 0 {
         let _ = writeln!(out, "{} RDMA packets could not be parsed", capture.unparsed);
     }
@@ -43,12 +48,30 @@ pub fn text(document: &Document, style: Style) -> String {
     out
 }
 
+/// A finding without its advice, for programs that still run.
+pub fn headline(document: &Document, entry: &FindingEntry, style: Style) -> String {
+    let mut out = String::new();
+    heading(&mut out, &capital(entry.title), entry, style);
+    evidence(&mut out, entry, document);
+    out
+}
+
 fn finding(out: &mut String, number: usize, entry: &FindingEntry, document: &Document, style: Style) {
-    let bold = |text: String| if style.colours { format!("\x1b[1;31m{text}\x1b[0m") } else { text };
-    let title = format!("{number}. {}", capital(entry.title));
+    heading(out, &format!("{number}. {}", capital(entry.title)), entry, style);
+    evidence(out, entry, document);
+    advised(out, &entry.advice);
+    let _ = writeln!(out);
+}
+
+fn heading(out: &mut String, title: &str, entry: &FindingEntry, style: Style) {
     let right = format!("cost {}  confidence {:.0} %", cost(entry), entry.confidence * 100.0);
     let gap = COLUMNS.saturating_sub(title.chars().count() + right.chars().count()).max(2);
-    let _ = writeln!(out, "{}{}{right}", bold(title), " ".repeat(gap));
+    let title = if style.colours { format!("\x1b[1;31m{title}\x1b[0m") } else { title.to_owned() };
+    let _ = writeln!(out, "{title}{}{right}", " ".repeat(gap));
+}
+
+/// The QPs, the times, the frames, and what happened.
+fn evidence(out: &mut String, entry: &FindingEntry, document: &Document) {
     let others = match entry.connections.len() {
         1 => String::new(),
         more => format!(" and {}", counted(more - 1, "more connection")),
@@ -63,8 +86,6 @@ fn finding(out: &mut String, number: usize, entry: &FindingEntry, document: &Doc
     }
     let _ = writeln!(out, "{}", wrapped(&line, 3));
     let _ = writeln!(out, "{}", wrapped(&entry.text, 3));
-    advised(out, &entry.advice);
-    let _ = writeln!(out);
 }
 
 /// The settings, those of one purpose together.

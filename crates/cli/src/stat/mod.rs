@@ -73,7 +73,7 @@ fn json(args: &StatArgs, processes: &[Process]) -> Result<serde_json::Value> {
 }
 
 /// The process `pid`, or all without a `pid`.
-fn find(pid: Option<u32>) -> Result<Vec<Process>> {
+pub fn find(pid: Option<u32>) -> Result<Vec<Process>> {
     let mut found: Vec<Process> = read::processes(&read::folders()).iter().map(Process::from).collect();
     if let Some(pid) = pid {
         found.retain(|process| process.pid == pid);
@@ -86,7 +86,7 @@ fn find(pid: Option<u32>) -> Result<Vec<Process>> {
 }
 
 /// Why a process is not shown.
-fn absence_reason(pid: u32) -> String {
+pub fn absence_reason(pid: u32) -> String {
     for folder in read::folders().iter().map(|run| run.join(pid.to_string())).filter(|folder| folder.is_dir()) {
         match read::process(&folder) {
             Err(Unreadable::Dead) if !exists(pid) => return format!("process {pid} has ended"),

@@ -9,6 +9,7 @@ use crate::engine::{Engine, Turn, may_be_local};
 use crate::limits::LIMITS;
 use crate::local::listener::Listener;
 use crate::memory::{copy, populate};
+use crate::os::clock;
 use crate::os::descriptors::{self, DescriptorGuard};
 use crate::os::engine_hold::holds_engine;
 use crate::os::interfaces::{self, DeviceInfo};
@@ -23,6 +24,7 @@ use crate::shared::handover::Handover;
 use crate::shared::state::{AdapterState, Parts};
 use crate::slot::Slot;
 use crate::stat::{publish, sheet};
+use crate::tap::Tap;
 use crate::{Errno, userfault};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -92,7 +94,12 @@ impl Adapter {
             listener.inspect_err(log).ok().map(Owned::new)
         });
         let engine = Engine::new(&device, &config, &profile, slot, ports, shown, listener.is_some());
-        let engine = engine.inspect_err(|_| shown.state.set(sheet::state::CLOSED))?;
+        let mut engine = engine.inspect_err(|_| shown.state.set(sheet::state::CLOSED))?;
+        if publish::is_watched() {
+            shown.tap.watch(clock::now().0);
+            // Without a tap the first turn asks for one, and the watcher learns why there is none.
+            engine.exchange_tap(Tap::create(&shown.tap).ok().map(Box::new));
+        }
         let mut sockets = engine.descriptors();
         let local = listener.as_ref().map(|listener| listener.as_raw_fd());
         let pace = Pace::new(sockets.clone(), watch.descriptor(), local, keeps_times(&profile));

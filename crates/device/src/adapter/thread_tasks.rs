@@ -7,6 +7,7 @@ use crate::engine::peers::capacity::Lists;
 use crate::os::clock;
 use crate::pace::ThreadTasks;
 use crate::relay::port_authority::PortOwners;
+use crate::tap::Tap;
 
 impl Adapter {
     /// Does what turns have asked for: first what other threads wait for, last what may take long.
@@ -37,6 +38,9 @@ impl Adapter {
         if tasks.contains(ThreadTasks::PORT_OWNERS) {
             self.read_port_owners();
         }
+        if tasks.contains(ThreadTasks::TAP) {
+            self.renew_tap();
+        }
         if tasks.contains(ThreadTasks::SEND_ERRORS) {
             self.send_errors.write_log(&self.device, self.config.disabled);
         }
@@ -48,6 +52,29 @@ impl Adapter {
             let mut larger = Lists::new(limit).ok();
             self.with_engine(|engine| engine.provide_peer_room(self, larger.as_mut()));
         }
+    }
+
+    /// Makes a tap for the engine if a watcher watches, or frees it.
+    fn renew_tap(&self) {
+        let words = &self.shown.tap;
+        let now = clock::now().0;
+        let new = if words.is_watched(now) {
+            if self.with_engine(|engine| engine.has_tap()) {
+                return self.with_engine(|engine| engine.keep_tap());
+            }
+            match Tap::create(words) {
+                Ok(tap) => Some(Box::new(tap)),
+                Err(error) => {
+                    words.refuse(error.raw_os_error().unwrap_or(libc::EIO));
+                    None
+                }
+            }
+        } else {
+            words.end_watch(now);
+            None
+        };
+        // Freed after the engine is released.
+        drop(self.with_engine(|engine| engine.exchange_tap(new)));
     }
 
     /// Reads which users have port 4791.

@@ -30,11 +30,13 @@ mod sockets;
 mod staging;
 mod stall;
 mod table;
+mod tapped;
 #[cfg(test)]
 mod testing;
 mod timers;
 mod transmit;
 mod waiting;
+mod watcher;
 
 use crate::Errno;
 use crate::config::{Config, Framing, Icrc, Local};
@@ -61,6 +63,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{Ordering, fence};
 use table::Table;
+use tapped::TapState;
 use timers::Timers;
 use waiting::WaitList;
 use weir_link::{Carrier, Inbox, Outbox, Ports};
@@ -158,6 +161,8 @@ pub struct Engine {
     next_due: u64,
     /// The published traffic counters.
     shown: &'static sheet::Device,
+    /// What a watcher sees of the packets.
+    tapped: TapState,
 }
 
 impl Engine {
@@ -190,6 +195,7 @@ impl Engine {
             empty_receives: 0,
             next_due: 0,
             shown,
+            tapped: TapState::default(),
             floods: profile.flood.is_some(),
             fault_events: Vec::new(),
             carrier,
@@ -244,6 +250,9 @@ impl Engine {
         }
         let mut now = clock::now();
         self.read_outs = READ_OUTS;
+        if self.shown.tap.is_asked() || self.has_tap() {
+            self.follow_watcher(adapter, now);
+        }
         if turn.receive && turn.earlier_acks {
             adapter.pace.polls(now.0);
         }

@@ -9,10 +9,11 @@ use crate::engine::{Engine, index_in};
 use crate::shared::qp::QpShared;
 use crate::shared::state::AdapterState;
 use crate::stat::sheet;
+use crate::tap::Ends;
 use std::cell::Cell;
 use std::sync::Arc;
 use weir_link::{Arrival, Inbox};
-use weir_transport::{Handled, Instant, QpState, Service};
+use weir_transport::{Handled, Instant, Qp, QpState, Service};
 use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
 use weir_wire::{DEFAULT_PKEY, ICRC_LEN, Opcode, Operation, Packet, ROCE_PORT, frame, mad};
@@ -95,6 +96,9 @@ impl Engine {
                             self.hold(index, side, packet.headers.bth.psn, datagram, Some(&header));
                         }
                     } else {
+                        if let Some(tap) = &mut self.tapped.tap {
+                            tap.packet(false, ends(&shared, &protocol, arrival), &packet.headers, packet.payload.len());
+                        }
                         let mut handled = protocol.handle_packet(now, &packet, &mut host);
                         if handled == Handled::AfterReads {
                             drop(protocol);
@@ -211,6 +215,11 @@ fn envelope(arrival: &Arrival) -> Envelope {
     }
 }
 
+fn ends(shared: &QpShared, protocol: &Qp, arrival: &Arrival) -> Ends {
+    let other_qp = protocol.attr().dest_qp_num;
+    Ends { own_qp: shared.num, other_qp, local: arrival.to, remote: arrival.from.ip() }
+}
+
 fn is_ack(datagram: &[u8]) -> bool {
     datagram.first().is_some_and(|opcode| Opcode(*opcode).operation() == Some(Operation::Acknowledge))
 }
@@ -296,7 +305,7 @@ impl Checks {
 }
 
 /// Returns whether a retired QP handles a packet: it only repeats ACKs and NAKs that it has sent before.
-pub(super) fn is_wanted(protocol: &weir_transport::Qp, packet: &Packet<'_>) -> bool {
+pub(super) fn is_wanted(protocol: &Qp, packet: &Packet<'_>) -> bool {
     let bth = &packet.headers.bth;
     let again = bth.psn.before(protocol.attr().rq_psn);
     let refused = protocol.state() == QpState::Error;

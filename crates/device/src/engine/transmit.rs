@@ -8,6 +8,7 @@ use crate::engine::peers::identity::PeerId;
 use crate::engine::peers::peer::Peer;
 use crate::engine::staging::Staging;
 use crate::engine::table::{Path, Table};
+use crate::engine::tapped::Tapped;
 use crate::engine::waiting::WaitReason;
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
 use crate::memory::window::User;
@@ -161,11 +162,12 @@ impl Engine {
         let in_place = self.in_place && departing == Departing::All && !self.holds_after_reads(index);
         let mut host =
             QpHost::in_turn(Side::Requester, &shared, &adapter.regions, &mut self.cached, &mut self.completions);
-        let mut staging = Staging {
+        let route = &self.peers.get(peer).route;
+        let staging = Staging {
             outbox: &mut self.outbox,
             groups: OUTBOX_GROUPS,
             segments: self.carrier.max_segments(),
-            route: &self.peers.get(peer).route,
+            route,
             to: &to,
             port: own_port(&self.slot),
             tag,
@@ -176,6 +178,7 @@ impl Engine {
             discard,
             in_place: in_place && matches!(shared.service, Service::Rc | Service::Xrc),
         };
+        let mut staging = Tapped::new(staging, &mut self.tapped, shared.num, *route);
         if departing == Departing::Responses {
             let progress = protocol.poll_responses(now, &mut host, &mut staging);
             takes_udp(&mut self.table, index, Some(now));
@@ -218,6 +221,7 @@ impl Engine {
         departing: Departing,
     ) -> bool {
         let at = self.peers.get(peer);
+        let route = at.route;
         let mut patience = at.weir().map_or(Duration::ZERO, |weir| weir.patience);
         let limits = Limits { request_bytes: self.peers.room(peer, false), read_bytes: self.peers.read_room(peer) };
         let Some(ring) = self.rings.get_mut(id) else { return false };
@@ -236,7 +240,7 @@ impl Engine {
         protocol.set_frames(false);
         let mut host =
             QpHost::in_turn(Side::Requester, shared, &adapter.regions, &mut self.cached, &mut self.completions);
-        let mut egress = RingEgress {
+        let egress = RingEgress {
             producer: &mut ring.endpoint.producer,
             tag,
             user: User { pd: shared.pd(), qp: shared.num },
@@ -246,6 +250,7 @@ impl Engine {
             shown: self.shown,
             written: Written::default(),
         };
+        let mut egress = Tapped::new(egress, &mut self.tapped, shared.num, route);
         let (progress, refused, unreliable) = if shared.service == Service::Uc {
             let room = self.peers.unreliable_room(peer);
             let mut metered = Metered { egress, room, sent: 0, refused: false };
@@ -258,7 +263,7 @@ impl Engine {
             let progress = protocol.poll_transmit(now, limits, &mut host, &mut egress);
             (progress, progress == Progress::Limited, 0)
         };
-        let Written { packets, bytes, lie, .. } = egress.written;
+        let Written { packets, bytes, lie, .. } = egress.egress.written;
         let published = ring.endpoint.producer.publish() || packets > 0;
         if published {
             self.rings.note_sent();

@@ -21,6 +21,7 @@ pub mod panics;
 pub mod per_process;
 pub mod process;
 pub mod refused;
+pub mod sealed;
 pub mod seqpacket;
 pub mod threads;
 pub mod watch;

@@ -27,6 +27,9 @@ impl ThreadTasks {
     /// Open a socket for the destination of most packets.
     pub const SOCKET: ThreadTasks = ThreadTasks(256);
 
+    /// Make or free the tap of a watcher.
+    pub const TAP: ThreadTasks = ThreadTasks(512);
+
     /// Returns whether any work of `tasks` is in this set.
     pub fn contains(self, tasks: ThreadTasks) -> bool {
         self.0 & tasks.0 != 0

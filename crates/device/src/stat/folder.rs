@@ -6,18 +6,23 @@
 use crate::os::process::gains_privileges;
 use nix::unistd::geteuid;
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Name of the sheet in a process's folder.
 pub const SHEET: &str = "counters";
 
 /// The environment variable that names the run folder.
 pub const VARIABLE: &str = "WEIR_RUN_DIR";
+
+/// A file in the run folder: as long as a watcher renews it, processes are watched from when they open a device.
+const WATCHED: &str = "watched";
+/// So long after its last renewal the file counts.
+const RENEWED: Duration = Duration::from_secs(2);
 
 /// A folder that is not complete after this time will never be.
 const UNFINISHED: Duration = Duration::from_secs(60);
@@ -77,6 +82,24 @@ fn is_process(name: Option<&OsStr>) -> bool {
 /// A process's folder that is being created.
 fn is_new(name: Option<&OsStr>) -> bool {
     name.and_then(OsStr::to_str).is_some_and(|name| name.starts_with(".new-"))
+}
+
+/// Returns whether a watcher wants to see new processes of a run folder from their start.
+pub fn is_watched(run: &Path) -> bool {
+    let renewed = fs::symlink_metadata(run.join(WATCHED)).and_then(|found| found.modified());
+    renewed.is_ok_and(|time| time.elapsed().is_ok_and(|age| age < RENEWED))
+}
+
+/// A watcher wants to see new processes of a run folder for two seconds.
+pub fn watch(run: &Path) -> io::Result<()> {
+    let mut how = OpenOptions::new();
+    how.write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    how.open(run.join(WATCHED))?.set_modified(SystemTime::now())
+}
+
+/// The watcher ends. Another watcher renews the file again.
+pub fn end_watch(run: &Path) {
+    let _ = fs::remove_file(run.join(WATCHED));
 }
 
 /// Returns whether the process that owns a sheet is alive.
@@ -174,6 +197,23 @@ mod tests {
         let link = folder.join("link");
         std::os::unix::fs::symlink("/", &link).unwrap();
         assert_eq!(make_private(&link).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn processes_are_watched_from_their_start_while_a_watcher_renews_its_file() {
+        let folder = scratch("watched");
+        assert!(!is_watched(&folder));
+        watch(&folder).unwrap();
+        assert!(is_watched(&folder));
+        let file = OpenOptions::new().write(true).open(folder.join(WATCHED)).unwrap();
+        file.set_modified(SystemTime::now() - RENEWED).unwrap();
+        assert!(!is_watched(&folder), "its watcher has died");
+        watch(&folder).unwrap();
+        end_watch(&folder);
+        assert!(!is_watched(&folder));
+        std::os::unix::fs::symlink("/dev/null", folder.join(WATCHED)).unwrap();
+        assert!(watch(&folder).is_err(), "a link is not followed");
         fs::remove_dir_all(folder).unwrap();
     }
 

@@ -58,6 +58,11 @@ pub fn own_folder() -> Option<PathBuf> {
     made(&mut guard).ok()?.folder.clone()
 }
 
+/// Whether a watcher wants to see this process from its start.
+pub fn is_watched() -> bool {
+    own_folder().is_some_and(|folder| folder.parent().is_some_and(folder::is_watched))
+}
+
 /// The statistics of this process, created if necessary.
 fn made(own: &mut Option<Own>) -> Result<&mut Own, Errno> {
     match own {

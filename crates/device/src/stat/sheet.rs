@@ -5,7 +5,7 @@ use weir_link::{Arrival, Fate, Group};
 use weir_transport::Retransmissions;
 
 /// "weir", and the version of this layout.
-pub const MAGIC: u64 = 0x7765_6972_0000_0005;
+pub const MAGIC: u64 = 0x7765_6972_0000_0006;
 /// Maximum number of devices in a sheet.
 pub const DEVICES: usize = 8;
 /// Maximum number of on-demand regions in a sheet.
@@ -52,6 +52,21 @@ pub struct Device {
     pub name: Text<32>,
     pub traffic: Traffic,
     pub paging: [Word; VALUES],
+    pub tap: Tap,
+}
+
+/// How a watcher asks for a tap ([`crate::tap`]), and where the process has it. Watchers write `until`, and the process
+/// the other words; it also clears `until`.
+#[repr(C, align(64))]
+pub struct Tap {
+    /// CLOCK_MONOTONIC, ns: until then the device is watched. 0: it is not.
+    until: Word,
+    /// Number of the memory's descriptor plus 1; 0: there is no tap.
+    file: Word,
+    /// The nonce of the tap.
+    nonce: Word,
+    /// The errno with which the last request was refused; 0: none was.
+    refused: Word,
 }
 
 /// Traffic on the wire. Written by the holder of the engine.
@@ -111,6 +126,66 @@ impl Traffic {
     }
 }
 
+impl Tap {
+    /// How far ahead of now watchers set the time. It is also how long a process goes on after its last watcher.
+    pub const AHEAD: u64 = 2_000_000_000;
+    /// A time further ahead is no watcher's.
+    const FURTHEST: u64 = 5 * Tap::AHEAD;
+
+    /// Whether a watcher has asked since the device was last unwatched: one relaxed load.
+    #[inline]
+    pub fn is_asked(&self) -> bool {
+        self.until.get() != 0
+    }
+
+    /// Whether the device is watched at this time.
+    pub fn is_watched(&self, now: u64) -> bool {
+        (now + 1..now + Tap::FURTHEST).contains(&self.until.get())
+    }
+
+    /// The device is watched for a while.
+    pub fn watch(&self, now: u64) {
+        self.until.set(now + Tap::AHEAD);
+    }
+
+    /// The device is not watched any more, unless a watcher has asked again.
+    pub fn end_watch(&self, now: u64) {
+        let until = self.until.get();
+        if until != 0 && !self.is_watched(now) {
+            self.until.claim(until, 0);
+        }
+    }
+
+    /// There can be no tap: watchers learn why, and ask again.
+    pub fn refuse(&self, error: i32) {
+        self.refused.set(error as u64);
+        self.until.set(0);
+    }
+
+    /// Tells watchers where the tap is.
+    pub fn announce(&self, nonce: u64, file: i32) {
+        self.refused.set(0);
+        self.file.set(file as u64 + 1);
+        self.nonce.publish(nonce);
+    }
+
+    /// This tap ends.
+    pub fn withdraw(&self, nonce: u64) {
+        if self.nonce.claim(nonce, 0) {
+            self.file.set(0);
+        }
+    }
+
+    /// Nonce and descriptor of the tap, or the errno that explains why there is none; `None`: not yet.
+    pub fn announced(&self) -> Option<Result<(u64, i32), i32>> {
+        match (self.nonce.acquire(), self.file.get(), self.refused.get()) {
+            (_, _, errno) if errno != 0 => Some(Err(errno as i32)),
+            (0, ..) | (_, 0, _) => None,
+            (nonce, file, _) => Some(Ok((nonce, (file - 1) as i32))),
+        }
+    }
+}
+
 /// Avoids the division for a single datagram.
 fn datagrams(len: usize, segment: usize) -> u64 {
     if len <= segment { 1 } else { len.div_ceil(segment.max(1)) as u64 }
@@ -161,6 +236,11 @@ impl Word {
     /// For a word that several threads may change: sets it to `to` if it is `from`; returns whether it did.
     pub fn claim(&self, from: u64, to: u64) -> bool {
         self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// The value, before all later loads.
+    pub fn acquire(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
     }
 
     /// Stores a value after all earlier stores.
@@ -223,6 +303,29 @@ mod tests {
         assert_eq!(text.get(), "weir_et");
         text.set("");
         assert_eq!(text.get(), "");
+    }
+
+    #[test]
+    fn a_device_is_watched_until_the_time_that_a_plausible_watcher_set() {
+        let tap: &Tap = &crate::stat::publish::private_device().tap;
+        assert!(!tap.is_asked() && !tap.is_watched(1000) && tap.announced().is_none());
+        tap.watch(1000);
+        assert!(tap.is_asked() && tap.is_watched(1000) && tap.is_watched(999 + Tap::AHEAD));
+        tap.end_watch(1000);
+        assert!(tap.is_asked(), "it is still watched");
+        assert!(!tap.is_watched(1000 + Tap::AHEAD));
+        tap.end_watch(1000 + Tap::AHEAD);
+        assert!(!tap.is_asked());
+        tap.until.set(u64::MAX);
+        assert!(!tap.is_watched(1000), "no watcher asks for that long");
+        tap.announce(77, 5);
+        assert_eq!(tap.announced(), Some(Ok((77, 5))));
+        tap.withdraw(78);
+        assert_eq!(tap.announced(), Some(Ok((77, 5))), "that was another tap");
+        tap.withdraw(77);
+        assert_eq!(tap.announced(), None);
+        tap.refuse(24);
+        assert_eq!((tap.announced(), tap.is_asked()), (Some(Err(24)), false));
     }
 
     #[test]

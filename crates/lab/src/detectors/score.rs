@@ -100,7 +100,8 @@ pub fn score(seed: u64) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     for (name, sides) in VIEWS {
         let files: Vec<Vec<u8>> = sides.iter().map(|side| recording.captures[*side].clone()).collect();
-        let report = analyze(files)?;
+        let mut analysis = analyze(files)?;
+        let report = analysis.finish();
         let case = Case { scenario: &scenario, recording: &recording, facts: &facts, report: &report, name };
         case.compare(&view(&recording, sides, report.totals.last), &counted, &mut outcome);
     }
@@ -151,7 +152,7 @@ fn counted(log: &Log, seed: u64) -> Vec<usize> {
     all
 }
 
-fn analyze(files: Vec<Vec<u8>>) -> Result<Report> {
+fn analyze(files: Vec<Vec<u8>>) -> Result<Analysis> {
     let mut analysis = Analysis::new(Options::default());
     for (number, bytes) in files.into_iter().enumerate() {
         let mut reader = Reader::new(Cursor::new(bytes))?;
@@ -159,7 +160,7 @@ fn analyze(files: Vec<Vec<u8>>) -> Result<Report> {
             analysis.frame(number as u16, &frame);
         }
     }
-    Ok(analysis.finish())
+    Ok(analysis)
 }
 
 fn view(recording: &Recording, sides: &[usize], last: u64) -> View {
@@ -176,7 +177,7 @@ struct Case<'a> {
     scenario: &'a Scenario,
     recording: &'a Recording,
     facts: &'a [Facts],
-    report: &'a Report,
+    report: &'a Report<'a>,
     name: &'static str,
 }
 

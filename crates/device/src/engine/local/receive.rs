@@ -8,7 +8,9 @@ use crate::engine::receive::is_wanted;
 use crate::engine::{Engine, index_in};
 use crate::local::ring::{Consumer, Lie, Record};
 use crate::shared::qp::QpShared;
+use crate::shared::route::Route;
 use crate::shared::state::AdapterState;
+use crate::tap::Ends;
 use std::sync::Arc;
 use weir_transport::{Handled, Instant, Qp, Service, Side};
 use weir_wire::{DEFAULT_PKEY, Headers, ICRC_LEN, Packet, Psn};
@@ -175,6 +177,15 @@ impl Engine {
                     if !packet.headers.bth.is_in_partition_of(DEFAULT_PKEY) {
                         self.shown.traffic.pkey_violations.bump(1);
                     } else if !retired || is_wanted(&protocol, &packet) {
+                        // A packet that is tried again was recorded before.
+                        if let Some(tap) = &mut self.tapped.tap
+                            && !budget.holds
+                        {
+                            let Route { local, remote, .. } = self.peers.get(peer).route;
+                            let (own_qp, other_qp) = (shared.num, protocol.attr().dest_qp_num);
+                            let ends = Ends { own_qp, other_qp, local, remote };
+                            tap.packet(false, ends, &packet.headers, packet.payload.len());
+                        }
                         let side = QpHost::side_of(packet.headers.bth.opcode);
                         let mut host =
                             QpHost::in_turn(side, &shared, &adapter.regions, &mut self.cached, &mut self.completions);
