@@ -59,6 +59,16 @@ impl<T> Map<T> {
         unsafe { slot.object.swap(std::ptr::null_mut(), AcqRel).as_ref() }
     }
 
+    /// Visits all objects. The caller holds the writers' lock.
+    pub fn each(&self, mut visit: impl FnMut(&'static T)) {
+        for slot in self.table().map_or(&[][..], |table| &table.slots) {
+            // SAFETY: as in `get`.
+            if let Some(object) = unsafe { slot.object.load(Acquire).as_ref() } {
+                visit(object);
+            }
+        }
+    }
+
     /// Removes all objects.
     pub fn clear(&self) {
         for slot in self.table().map_or(&[][..], |table| &table.slots) {

@@ -6,7 +6,7 @@ use crate::file::{self, Counter};
 use crate::lock::Lock;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use weir_abi::*;
 use weir_doctor::expect::Expectation;
 use weir_doctor::layout::{self, Request, size_class, time_class};
@@ -24,10 +24,25 @@ pub struct Qp {
     entry: AtomicPtr<layout::Qp>,
     key: AtomicU64,
     signal_all: AtomicBool,
+    limits: [AtomicU32; 2],
+    inherited: AtomicBool,
     /// The requests between `wr_start` and `wr_complete`; guarded by `posting`.
     pub building: UnsafeCell<Building>,
     /// The library's functions of an extended QP.
     pub builder: [AtomicPtr<c_void>; 24],
+}
+
+/// What a QP was created with.
+#[derive(Clone, Copy)]
+pub struct Room {
+    /// Open requests.
+    pub requests: u32,
+    /// SGEs of a request.
+    pub sges: u32,
+    /// Bytes of inline data of a request.
+    pub inline: u32,
+    /// Each request has a completion.
+    pub signal_all: bool,
 }
 
 /// Requests that a program builds call by call.
@@ -65,24 +80,21 @@ impl Qp {
             entry: AtomicPtr::default(),
             key: AtomicU64::new(0),
             signal_all: AtomicBool::new(false),
+            limits: [const { AtomicU32::new(0) }; 2],
+            inherited: AtomicBool::new(false),
             building: UnsafeCell::default(),
             builder: [const { AtomicPtr::new(std::ptr::null_mut()) }; 24],
         }
     }
 
     /// It becomes the state of a QP of the program.
-    pub fn open(
-        &self,
-        context: &'static Context,
-        entry: *mut layout::Qp,
-        number: u32,
-        service: c_int,
-        signal_all: bool,
-    ) {
+    pub fn open(&self, context: &'static Context, entry: *mut layout::Qp, number: u32, service: c_int, room: &Room) {
         self.context.store(std::ptr::from_ref(context).cast_mut(), Release);
         self.entry.store(entry, Release);
         self.key.store(context.key(number), Release);
-        self.signal_all.store(signal_all, Relaxed);
+        self.signal_all.store(room.signal_all, Relaxed);
+        self.limits[0].store(room.sges, Relaxed);
+        self.limits[1].store(room.inline, Relaxed);
         self.served_until.store(0, Relaxed);
         self.queue.clear();
         self.expectation.clear();
@@ -104,6 +116,29 @@ impl Qp {
             (*entry).oldest = 0;
         }
         self.queue.clear();
+    }
+
+    /// In a forked child: it is a QP of the parent. The child's calls only pass through, without its locks, which
+    /// another thread of the parent may have held.
+    pub fn inherit(&self) {
+        self.inherited.store(true, Relaxed);
+    }
+
+    #[inline]
+    pub fn is_inherited(&self) -> bool {
+        self.inherited.load(Relaxed)
+    }
+
+    /// The most SGEs of a request.
+    #[inline]
+    pub fn most_sges(&self) -> usize {
+        self.limits[0].load(Relaxed) as usize
+    }
+
+    /// The most bytes of inline data.
+    #[inline]
+    pub fn most_inline(&self) -> u64 {
+        self.limits[1].load(Relaxed).into()
     }
 
     /// What identifies it among all QPs.

@@ -135,6 +135,34 @@ fn requests_that_are_built_call_by_call_are_seen() {
 }
 
 #[test]
+fn requests_that_the_library_refuses_are_refused_and_a_childs_too() {
+    let [linked, _] = programs();
+    let watched = watch(&linked, &["limits"]);
+    passed(&watched);
+    // The child has no file: it opened no device.
+    let [trace] = &watched.traces[..] else { panic!("{} files", watched.traces.len()) };
+    assert!(trace.qps.iter().all(|qp| qp.posted == qp.completed || qp.posted == 217), "{:?}", trace.qps);
+}
+
+#[test]
+fn a_file_that_cannot_be_made_changes_nothing() {
+    let [linked, _] = programs();
+    let folder = tempfile::tempdir().unwrap();
+    for (script, folder, files) in [
+        // SIGXFSZ would end it.
+        ("ulimit -f 1000; exec timeout 60 $PROGRAM exit", folder.path(), 1),
+        ("exec timeout 60 $PROGRAM exit", std::path::Path::new("/no/such/folder"), 0),
+    ] {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).env("PROGRAM", &linked).env("LD_PRELOAD", layer());
+        command.env("LD_LIBRARY_PATH", system::linked()).env("WEIR_INTERFACE", "lo").env(layout::VARIABLE, folder);
+        assert!(system::passed(&system::run(&mut command)), "{script}");
+        let left = fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().metadata().unwrap().len());
+        assert_eq!(left.collect::<Vec<_>>(), vec![0; files], "an empty file says that there was no room");
+    }
+}
+
+#[test]
 fn without_the_variable_nothing_is_written() {
     let [linked, _] = programs();
     let folder = tempfile::tempdir().unwrap();
