@@ -6,6 +6,7 @@
  * Two QPs of one device are connected to each other. With -DOPENED the program opens libibverbs by itself, and looks up
  * its functions, half of them with a version. It prints a last line "N passed, M failed", then ends as MODE says: exit,
  * _exit, kill (SIGKILL), fork (a child opens the device too), open (a request whose peer is gone, and SIGKILL),
+ * silent (a WRITE without a completion, 500 ms before one with a completion, then exit),
  * limits (work requests that the library refuses, in the process and in a child, then exit).
  */
 #define _GNU_SOURCE
@@ -170,9 +171,22 @@ static void complete(int count, uint64_t first, int status)
 	}
 }
 
+/* Polls for a while, during which nothing completes. */
+static void idle(long ms)
+{
+	struct timespec now, begin;
+	struct ibv_wc wc;
+
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	do {
+		if (!check(ibv_poll_cq(cq, 1, &wc) == 0, "nothing is ready"))
+			return;
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	} while ((now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000 < ms);
+}
+
 static void communicate(void)
 {
-	struct timespec late = { 0, 60000000 };
 
 	for (int i = 0; i < 100; i++) {
 		check(!post(IBV_WR_RDMA_WRITE, 2 * i + 1, 0, pinned), "a WRITE");
@@ -191,17 +205,7 @@ static void communicate(void)
 	}
 	/* The receiver is not ready for a while, during which the program polls. */
 	check(!post(IBV_WR_SEND, 5, IBV_SEND_SIGNALED, pinned), "a SEND");
-	for (struct timespec now, end = { 0 }; ; ) {
-		struct ibv_wc wc;
-
-		clock_gettime(CLOCK_MONOTONIC, &now);
-		if (!end.tv_sec)
-			end = (struct timespec){ now.tv_sec + (now.tv_nsec + late.tv_nsec) / 1000000000,
-						 (now.tv_nsec + late.tv_nsec) % 1000000000 };
-		if (!check(ibv_poll_cq(cq, 1, &wc) == 0, "nothing is ready") || now.tv_sec > end.tv_sec ||
-		    (now.tv_sec == end.tv_sec && now.tv_nsec > end.tv_nsec))
-			break;
-	}
+	idle(60);
 	receive(6);
 	complete(2, 0, IBV_WC_SUCCESS);
 }
@@ -295,14 +299,21 @@ int main(int argc, char **argv)
 		/* The peer is gone: the adapter repeats it until its retries are exhausted, after 0.5 s at least. */
 		check(!ibv_destroy_qp(qp[1]), "destroy_qp");
 		check(!post(IBV_WR_RDMA_WRITE, 6, 0, pinned), "a WRITE without a completion");
-		check(!post(IBV_WR_RDMA_WRITE, 7, IBV_SEND_SIGNALED, pinned), "a WRITE");
+		check(!post(IBV_WR_RDMA_READ, 7, IBV_SEND_SIGNALED, pinned), "a READ");
 		usleep(400000);
+	}
+	if (!strcmp(mode, "silent")) {
+		check(!post(IBV_WR_RDMA_WRITE, 6, 0, pinned), "a WRITE without a completion");
+		idle(500);
+		check(!post(IBV_WR_RDMA_WRITE, 7, IBV_SEND_SIGNALED, pinned), "a WRITE");
+		complete(1, 7, IBV_WC_SUCCESS);
 	}
 #ifndef OPENED
 	if (!strcmp(mode, "limits"))
 		limits();
 #endif
-	if (!strcmp(mode, "exit") || !strcmp(mode, "fork") || !strcmp(mode, "limits"))
+	if (!strcmp(mode, "exit") || !strcmp(mode, "fork") || !strcmp(mode, "limits") ||
+	    !strcmp(mode, "silent"))
 		close_all();
 	printf("%d passed, %d failed\n", passed, failed);
 	fflush(stdout);

@@ -21,12 +21,13 @@ static SPARE_CQS: Mutex<Vec<&'static Cq>> = Mutex::new(Vec::new());
 static SPARE_QPS: Mutex<Vec<&'static Qp>> = Mutex::new(Vec::new());
 
 /// A CQ.
+#[derive(Default)]
 pub struct Cq {
     context: AtomicPtr<Context>,
     /// When the CQ was last seen empty.
     pub dry: AtomicU64,
-    /// The program has requested an event since it last found completions.
-    pub armed: AtomicBool,
+    /// When the program requested an event that has not come; 0: it did not.
+    pub armed: AtomicU64,
     /// In a forked child: it is a CQ of the parent, so the child's polls only pass through.
     inherited: AtomicBool,
     /// The library's `start_poll` and `next_poll`, for an extended CQ.
@@ -38,19 +39,10 @@ impl Cq {
     /// Remembers a CQ. The caller holds CONTROL.
     pub fn enter(cq: *mut ibv_cq, context: &'static Context) -> &'static Cq {
         let spare = SPARE_CQS.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let own = spare.unwrap_or_else(|| {
-            Box::leak(Box::new(Cq {
-                context: AtomicPtr::default(),
-                dry: AtomicU64::new(0),
-                armed: AtomicBool::new(false),
-                inherited: AtomicBool::new(false),
-                start_poll: AtomicPtr::default(),
-                next_poll: AtomicPtr::default(),
-            }))
-        });
+        let own = spare.unwrap_or_else(|| Box::leak(Box::default()));
         own.context.store(std::ptr::from_ref(context).cast_mut(), Release);
         own.dry.store(0, Relaxed);
-        own.armed.store(false, Relaxed);
+        own.armed.store(0, Relaxed);
         CQS.insert(cq as u64, own);
         own
     }

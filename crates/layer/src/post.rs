@@ -124,13 +124,15 @@ fn polled(own: &Cq, completions: &[ibv_wc]) {
     }
 }
 
-/// The circumstances of a completion that was just polled.
+/// The circumstances of a completion that was just polled. A program that found the CQ empty after it had requested an
+/// event waits for this event. Otherwise the completion may have been there before.
 pub fn found(cq: &Cq) -> Found {
-    let armed = cq.armed.load(Relaxed);
+    let (missing, requested) = (cq.dry.load(Relaxed), cq.armed.load(Relaxed));
+    let armed = requested != 0 && missing >= requested;
     if armed {
-        cq.armed.store(false, Relaxed);
+        cq.armed.store(0, Relaxed);
     }
-    Found { now: ticks(), missing: cq.dry.load(Relaxed), armed }
+    Found { now: ticks(), missing, armed }
 }
 
 /// Reports a completion to its QP.
@@ -155,9 +157,29 @@ pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -
     if solicited_only == 0
         && let Some(own) = CQS.get(cq as u64)
     {
-        own.armed.store(true, Relaxed);
+        own.armed.store(ticks(), Relaxed);
     }
     let _uncancelled = Uncancelled::new();
     // SAFETY: the caller's own call.
     unsafe { real(cq, solicited_only) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_waits_if_the_cq_was_empty_after_it_requested_an_event() {
+        let cq = Cq::default();
+        let empty = || cq.dry.store(ticks(), Relaxed);
+        let request = || cq.armed.store(ticks(), Relaxed);
+        empty();
+        assert!(!found(&cq).armed, "no event was requested");
+        request();
+        assert!(!found(&cq).armed, "it may have been there before");
+        empty();
+        assert!(found(&cq).armed, "the event was still to come");
+        empty();
+        assert!(!found(&cq).armed, "it has come");
+    }
 }

@@ -199,12 +199,14 @@ impl Qp {
     /// Staged requests are about to be posted. The caller holds `posting`.
     #[inline]
     pub fn opened(&self, count: u64) {
-        let first = self.queue.open() == 0;
         self.queue.publish(count);
         let entry = self.entry();
         // SAFETY: the entry of this QP; posting threads take turns.
-        unsafe { (*entry).posted += count };
-        if first {
+        let none = unsafe {
+            (*entry).posted += count;
+            (&raw const (*entry).oldest).read_volatile() == 0
+        };
+        if none {
             self.note_oldest(entry);
         }
     }
@@ -235,10 +237,10 @@ impl Qp {
     fn end(&self, wr_id: u64, status: c_int, found: Found) {
         let entry = self.entry();
         let begun_before = self.served_until.load(Relaxed);
-        // Of the requests that this completion ends: when the first was posted, and data of any in ODP memory.
-        let (mut first, mut odp, mut last) = (u64::MAX, None, None);
+        // Data in ODP memory of any request that this completion ends. Those that asked for no completion may have
+        // been over long ago, so the service of this one began when it was posted itself.
+        let (mut odp, mut last) = (None, None);
         let matched = self.queue.complete(wr_id, status != IBV_WC_SUCCESS, |posted, own| {
-            first = first.min(posted.at);
             if posted.odp {
                 odp.get_or_insert(posted.address);
             }
@@ -254,11 +256,12 @@ impl Qp {
             return;
         };
         self.served_until.store(found.now, Relaxed);
-        let begun = first.max(begun_before);
+        let begun = posted.at.max(begun_before).min(found.now);
         let served = clock::to_ns(found.now.saturating_sub(begun));
         // SAFETY: the entry of this QP; threads that report completions take turns.
         unsafe {
             (*entry).completed += 1;
+            (*entry).served_until = found.now;
             (*entry).served[size_class(posted.bytes)][time_class(served)] += 1;
         }
         self.note_oldest(entry);
@@ -275,7 +278,7 @@ impl Qp {
                     missing: found.missing,
                     address: odp.unwrap_or(0),
                     status: status as u8,
-                    bits: bits(odp.is_some(), found.armed, first < posted.at),
+                    bits: bits(odp.is_some(), found.armed),
                     ..zeroed()
                 },
             );
@@ -308,7 +311,7 @@ impl Qp {
         file::note_time();
     }
 
-    /// A poster and a poller may do this at once: the poller looks again.
+    /// The file gets the oldest open request. A poster looks for it if there was none, a poller at each completion.
     #[inline]
     fn note_oldest(&self, entry: *mut layout::Qp) {
         let oldest = self.queue.oldest();
@@ -332,8 +335,8 @@ impl Qp {
     }
 }
 
-fn bits(odp: bool, armed: bool, silent: bool) -> u16 {
-    [(odp, Request::ODP), (armed, Request::ARMED), (silent, Request::SILENT)]
+fn bits(odp: bool, armed: bool) -> u16 {
+    [(odp, Request::ODP), (armed, Request::ARMED)]
         .into_iter()
         .fold(0, |bits, (set, bit)| if set { bits | bit } else { bits })
 }
