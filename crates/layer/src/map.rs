@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn new_keys_in_place_of_removed_ones_need_no_new_table() {
         let map = Map::new();
-        let table = || map.table().map(|table| std::ptr::from_ref(table));
+        let table = || map.table().map(std::ptr::from_ref);
         let (mut live, mut tables, mut last): (Vec<u64>, _, _) = (vec![], 0, None);
         for key in 1..200_000u64 {
             map.insert(key, object(key));
