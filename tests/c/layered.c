@@ -5,7 +5,7 @@
  *
  * Two QPs of one device are connected to each other. With -DOPENED the program opens libibverbs by itself, and looks up
  * its functions, half of them with a version. It prints a last line "N passed, M failed", then ends as MODE says: exit,
- * _exit, kill (SIGKILL), fork (a child opens the device too), open (a request whose peer is gone, and SIGKILL),
+ * _exit, kill (SIGKILL), fork (a child opens the device too), open (a request to a peer that is gone, and SIGKILL),
  * silent (a WRITE without a completion, 500 ms before one with a completion, then exit),
  * limits (work requests that the library refuses, in the process and in a child, then exit).
  */

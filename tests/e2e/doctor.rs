@@ -143,6 +143,7 @@ fn few() -> Vec<Run> {
         two(2, 6000, server, "connectx4", None),
         two(2, 300, both, "connectx4", None),
         crowd(512, 2, client, "connectx6"),
+        crowd(512, 128, client, "connectx6"),
     ]
 }
 

@@ -96,8 +96,8 @@ impl Request {
     }
 }
 
-/// Reads a file of observations. `alive_until`, by CLOCK_MONOTONIC in ns: the process was seen running then; without it, the process
-/// is known to have run until its last observation only. An error says what is wrong with the file.
+/// Reads a file of observations. The process was seen running at `alive_until`, by CLOCK_MONOTONIC in ns; without it,
+/// it is known to have run until its last observation only. An error says what is wrong with the file.
 pub fn read(bytes: &[u8], alive_until: Option<u64>) -> Result<Trace> {
     ensure!(bytes.len() >= layout::LENGTH, "the file has {} bytes instead of {}", bytes.len(), layout::LENGTH);
     let (header, _) = Header::read_from_prefix(bytes).ok().context("no header")?;

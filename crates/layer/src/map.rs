@@ -19,7 +19,8 @@ struct Table<T: 'static> {
 }
 
 /// A slot without an object may keep its key: the chains of other keys pass it. An object is stored after its key, and
-/// removed before it.
+/// removed before it. Only if a slot gets another key, and then its own again, in the middle of a look-up, the look-up
+/// can return the other key's object.
 struct Slot<T: 'static> {
     key: AtomicU64,
     object: AtomicPtr<T>,
