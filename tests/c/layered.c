@@ -5,7 +5,9 @@
  *
  * Two QPs of one device are connected to each other. With -DOPENED the program opens libibverbs by itself, and looks up
  * its functions, half of them with a version. It prints a last line "N passed, M failed", then ends as MODE says: exit,
- * _exit, kill (SIGKILL), fork (a child opens the device too), open (a request that never completes, and SIGKILL).
+ * _exit, kill (SIGKILL), fork (a child opens the device too), open (a request to a peer that is gone, and SIGKILL),
+ * silent (a WRITE without a completion, 500 ms before one with a completion, then exit),
+ * limits (work requests that the library refuses, in the process and in a child, then exit).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -169,9 +171,22 @@ static void complete(int count, uint64_t first, int status)
 	}
 }
 
+/* Polls for a while, during which nothing completes. */
+static void idle(long ms)
+{
+	struct timespec now, begin;
+	struct ibv_wc wc;
+
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	do {
+		if (!check(ibv_poll_cq(cq, 1, &wc) == 0, "nothing is ready"))
+			return;
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	} while ((now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000 < ms);
+}
+
 static void communicate(void)
 {
-	struct timespec late = { 0, 60000000 };
 
 	for (int i = 0; i < 100; i++) {
 		check(!post(IBV_WR_RDMA_WRITE, 2 * i + 1, 0, pinned), "a WRITE");
@@ -190,20 +205,62 @@ static void communicate(void)
 	}
 	/* The receiver is not ready for a while, during which the program polls. */
 	check(!post(IBV_WR_SEND, 5, IBV_SEND_SIGNALED, pinned), "a SEND");
-	for (struct timespec now, end = { 0 }; ; ) {
-		struct ibv_wc wc;
-
-		clock_gettime(CLOCK_MONOTONIC, &now);
-		if (!end.tv_sec)
-			end = (struct timespec){ now.tv_sec + (now.tv_nsec + late.tv_nsec) / 1000000000,
-						 (now.tv_nsec + late.tv_nsec) % 1000000000 };
-		if (!check(ibv_poll_cq(cq, 1, &wc) == 0, "nothing is ready") || now.tv_sec > end.tv_sec ||
-		    (now.tv_sec == end.tv_sec && now.tv_nsec > end.tv_nsec))
-			break;
-	}
+	idle(60);
 	receive(6);
 	complete(2, 0, IBV_WC_SUCCESS);
 }
+
+#ifndef OPENED
+static struct ibv_qp_ex *extended_qp(void)
+{
+	struct ibv_qp_init_attr_ex attr = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .pd = pd,
+					    .cap = { 16, 16, 2, 2, 64 },
+					    .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+					    .send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE };
+	struct ibv_qp *made = ibv_create_qp_ex(context, &attr);
+
+	if (!check(made != NULL, "an extended QP"))
+		exit(2);
+	return ibv_qp_to_qp_ex(made);
+}
+
+static int build(struct ibv_qp_ex *to)
+{
+	ibv_wr_start(to);
+	to->wr_id = 1;
+	to->wr_flags = 0;
+	ibv_wr_rdma_write(to, pinned->rkey, (uintptr_t)pinned->addr);
+	ibv_wr_set_sge(to, pinned->lkey, (uintptr_t)pinned->addr, 8);
+	return ibv_wr_complete(to);
+}
+
+static void limits(void)
+{
+	struct ibv_send_wr *bad = NULL;
+	struct ibv_send_wr wr = { .num_sge = 1000, .sg_list = (void *)8, .opcode = IBV_WR_SEND };
+	struct ibv_qp_ex *first, *second;
+	pid_t child;
+	int status;
+
+	/* Lists of SGEs that nothing may read. */
+	check(ibv_post_send(qp[0], &wr, &bad) && bad == &wr, "too many SGEs");
+	first = extended_qp();
+	ibv_wr_start(first);
+	ibv_wr_rdma_write(first, 0, 0);
+	ibv_wr_set_sge_list(first, 1000, (void *)8);
+	check(ibv_wr_complete(first), "too many SGEs, built");
+	child = fork();
+	if (!child)
+		_exit(build(first) != 0 && ibv_post_send(qp[0], &wr, &bad) ? 0 : 1);
+	check(waitpid(child, &status, 0) == child && status == 0, "a child posts nothing: status %x", status);
+	/* A QP that is destroyed between wr_start and wr_complete. */
+	ibv_wr_start(first);
+	check(!ibv_destroy_qp(&first->qp_base), "destroy_qp");
+	second = extended_qp();
+	check(build(second), "this QP is not connected");
+	check(!ibv_destroy_qp(&second->qp_base), "destroy_qp");
+}
+#endif
 
 static void close_all(void)
 {
@@ -236,14 +293,27 @@ int main(int argc, char **argv)
 	open_all();
 	if (!strcmp(mode, "fork"))
 		in_child();
-	connect_both(!strcmp(mode, "open") ? 0 : 14);
+	connect_both(14);
 	communicate();
 	if (!strcmp(mode, "open")) {
-		/* Without a receive it waits for ever. */
-		check(!post(IBV_WR_SEND, 7, IBV_SEND_SIGNALED, pinned), "a SEND");
-		usleep(300000);
+		/* The peer is gone: the adapter repeats it until its retries are exhausted, after 0.5 s at least. */
+		check(!ibv_destroy_qp(qp[1]), "destroy_qp");
+		check(!post(IBV_WR_RDMA_WRITE, 6, 0, pinned), "a WRITE without a completion");
+		check(!post(IBV_WR_RDMA_READ, 7, IBV_SEND_SIGNALED, pinned), "a READ");
+		usleep(400000);
 	}
-	if (!strcmp(mode, "exit") || !strcmp(mode, "fork"))
+	if (!strcmp(mode, "silent")) {
+		check(!post(IBV_WR_RDMA_WRITE, 6, 0, pinned), "a WRITE without a completion");
+		idle(500);
+		check(!post(IBV_WR_RDMA_WRITE, 7, IBV_SEND_SIGNALED, pinned), "a WRITE");
+		complete(1, 7, IBV_WC_SUCCESS);
+	}
+#ifndef OPENED
+	if (!strcmp(mode, "limits"))
+		limits();
+#endif
+	if (!strcmp(mode, "exit") || !strcmp(mode, "fork") || !strcmp(mode, "limits") ||
+	    !strcmp(mode, "silent"))
 		close_all();
 	printf("%d passed, %d failed\n", passed, failed);
 	fflush(stdout);

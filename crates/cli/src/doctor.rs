@@ -11,7 +11,7 @@ use nix::sys::signal::{self, SaFlags, SigAction, SigHandler, SigSet, SigmaskHow,
 use nix::unistd::Pid;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use tempfile::TempDir;
@@ -46,19 +46,19 @@ pub fn run(args: &DoctorArgs) -> ExitCode {
         Ok(prepared) => prepared,
         Err(error) => return refuse(125, &error),
     };
-    let status = match run_program(&args.command, &preload, folder.path()) {
-        Ok(status) => status,
+    let ended = match run_program(&args.command, &preload, folder.path()) {
+        Ok(ended) => ended,
         Err(error) => {
             let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
             let program = args.command[0].to_string_lossy();
             return refuse(code, &anyhow::Error::new(error).context(format!("cannot run {program}")));
         }
     };
-    if let Err(error) = report(args, folder.path(), output) {
+    if let Err(error) = report(args, folder.path(), output, &ended) {
         eprintln!("weir: {error:#}");
     }
     drop(folder);
-    end_like(status)
+    end_like(ended.status)
 }
 
 fn refuse(code: u8, error: &anyhow::Error) -> ExitCode {
@@ -103,13 +103,29 @@ fn writable(args: &DoctorArgs) -> Result<Option<std::fs::File>> {
     args.output.as_ref().map(open).transpose()
 }
 
+/// The end of the program.
+struct Ended {
+    pid: u32,
+    status: ExitStatus,
+    /// By CLOCK_MONOTONIC, ns.
+    at: u64,
+}
+
 /// Runs the program to its end. Signals that a terminal sends reach the program without this process; those that
 /// another process sends to this one are passed on.
-fn run_program(words: &[OsString], preload: &OsStr, folder: &Path) -> io::Result<ExitStatus> {
+fn run_program(words: &[OsString], preload: &OsStr, folder: &Path) -> io::Result<Ended> {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).env("LD_PRELOAD", preload).env(layout::VARIABLE, folder);
     // It keeps the mask that this process has now.
     signals::restore_signals(&mut command);
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: no handler is installed.
+    let inherited = unsafe { signal::sigaction(Signal::SIGCHLD, &default) }?;
+    if inherited.handler() == SigHandler::SigIgn {
+        // If it were ignored here too, the kernel would reap the program, and its end would be no signal.
+        // SAFETY: a system call, no allocation and no lock.
+        unsafe { command.pre_exec(move || Ok(signal::sigaction(Signal::SIGCHLD, &inherited).map(drop)?)) };
+    }
     let mut waited = SigSet::empty();
     let signals = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2];
     signals.into_iter().chain([Signal::SIGCHLD]).for_each(|signal| waited.add(signal));
@@ -117,7 +133,7 @@ fn run_program(words: &[OsString], preload: &OsStr, folder: &Path) -> io::Result
     let mut child = command.spawn()?;
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(status);
+            return Ok(Ended { pid: child.id(), status, at: monotonic() });
         }
         pass_on(&child, &waited);
     }
@@ -140,14 +156,15 @@ fn pass_on(child: &Child, waited: &SigSet) {
     }
 }
 
-fn report(args: &DoctorArgs, folder: &Path, output: Option<std::fs::File>) -> Result<()> {
-    let (traces, failures) = traces(folder)?;
+fn report(args: &DoctorArgs, folder: &Path, output: Option<std::fs::File>, ended: &Ended) -> Result<()> {
+    let (traces, failures) = traces(folder, ended)?;
     for failure in failures {
         eprintln!("weir: {failure}");
     }
     let words = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let report = Report::of(words, &traces);
-    let text = if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text() };
+    let text =
+        if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text(&folder.to_string_lossy()) };
     match output {
         Some(mut file) => file.write_all(text.as_bytes()).context("cannot write the report"),
         None => {
@@ -159,24 +176,59 @@ fn report(args: &DoctorArgs, folder: &Path, output: Option<std::fs::File>) -> Re
 }
 
 /// What the processes left, and why some of it cannot be read.
-fn traces(folder: &Path) -> Result<(Vec<Trace>, Vec<String>)> {
+fn traces(folder: &Path, ended: &Ended) -> Result<(Vec<Trace>, Vec<String>)> {
     let (mut traces, mut failures) = (vec![], vec![]);
-    for entry in std::fs::read_dir(folder)? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let Some(process) = name.strip_suffix(layout::SUFFIX) else { continue };
-        let process = process.split('-').next().unwrap_or_default();
-        let bytes = std::fs::read(&path)?;
-        if bytes.is_empty() {
-            failures.push(format!("process {process} was not observed: {} is full; set TMPDIR", folder.display()));
-            continue;
-        }
-        match trace::read(&bytes) {
-            Ok(trace) => traces.push(trace),
-            Err(error) => failures.push(format!("process {process} was not observed: {error:#}")),
+    for entry in std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
+        match entry {
+            Ok(entry) => match trace(&entry.path(), ended) {
+                Some(Ok(trace)) => traces.push(trace),
+                Some(Err(failure)) => failures.push(failure),
+                None => {}
+            },
+            Err(error) => failures.push(format!("cannot read all of {}: {error}", folder.display())),
         }
     }
     Ok((traces, failures))
+}
+
+/// What a process left, or why it cannot be read; `None` for another file.
+fn trace(path: &Path, ended: &Ended) -> Option<Result<Trace, String>> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let process = name.strip_suffix(layout::SUFFIX)?.split('-').next().unwrap_or_default();
+    let read = || -> Result<Trace> {
+        let bytes = std::fs::read(path)?;
+        ensure!(
+            !bytes.is_empty(),
+            "there was no room for its file of {} MB: {} is full (set TMPDIR), or a limit of the process is lower \
+             (ulimit -f, ulimit -v)",
+            layout::LENGTH / 1_000_000,
+            path.parent().unwrap_or(path).display()
+        );
+        trace::read(&bytes, alive_until(process, path, ended))
+    };
+    Some(read().map_err(|error| format!("process {process} was not observed: {error:#}")))
+}
+
+/// Until when a process is known to have run, although it may have been blocked: now, or until a signal ended it. A
+/// program that ends by itself may leave completions that it does not need.
+fn alive_until(process: &str, path: &Path, ended: &Ended) -> Option<u64> {
+    let was_killed = ended.status.signal().is_some() && process == ended.pid.to_string();
+    // Its file tells it from another process with its number.
+    let maps = || std::fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
+    let name = path.as_os_str().as_encoded_bytes();
+    if was_killed {
+        Some(ended.at)
+    } else if maps().windows(name.len()).any(|window| window == name) {
+        Some(monotonic())
+    } else {
+        None
+    }
+}
+
+/// CLOCK_MONOTONIC, ns.
+fn monotonic() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+    now.map_or(0, |now| now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
 }
 
 /// Ends as the program ended: with its exit code, or by its signal, without a core dump of this process.

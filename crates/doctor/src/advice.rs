@@ -13,10 +13,11 @@ pub fn of(kind: Kind, qp: &Qp) -> Vec<Advice> {
             no_odp(),
             shortest_rnr(),
             vec![
+                prefetch(),
                 advice(
                     "verbs",
-                    "ibv_advise_mr(IBV_ADVISE_MR_ADVICE_PREFETCH)",
-                    "brings pages in before READs need them",
+                    "ibv_advise_mr(IBV_ADVISE_MR_ADVICE_PREFETCH) by the peer",
+                    "brings pages of the peer in before READs read them",
                 ),
                 advice(
                     "verbs",
@@ -29,26 +30,14 @@ pub fn of(kind: Kind, qp: &Qp) -> Vec<Advice> {
         Kind::Flood => [
             no_odp(),
             vec![
-                advice(
-                    "verbs",
-                    "ibv_advise_mr(IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE)",
-                    "brings pages in before the requests",
-                ),
+                prefetch(),
                 advice("verbs", "post requests to the same pages on fewer QPs", "up to ten QPs there was no flood"),
             ],
         ]
         .concat(),
         Kind::Timeout => timeouts(qp),
         Kind::RnrWait => [receives(), shortest_rnr()].concat(),
-        Kind::PageFault => [
-            no_odp(),
-            vec![advice(
-                "verbs",
-                "ibv_advise_mr(IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE)",
-                "brings pages in before requests need them",
-            )],
-        ]
-        .concat(),
+        Kind::PageFault => [no_odp(), vec![prefetch()]].concat(),
         Kind::OnDemand => no_odp(),
     }
 }
@@ -85,6 +74,12 @@ fn no_odp() -> Vec<Advice> {
     [vec![verbs], ucx(), libfabric()].concat()
 }
 
+/// Pages of the process's own. The response of a READ is written to them, so they must be writable.
+fn prefetch() -> Advice {
+    let setting = "ibv_advise_mr(IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE)";
+    advice("verbs", setting, "brings the pages of its data in before a request needs them")
+}
+
 /// The shortest RNR delay.
 fn shortest_rnr() -> Vec<Advice> {
     let effect = "an RNR NAK delays the peer by 10 us; 0 means 655 ms";
@@ -97,7 +92,7 @@ fn shortest_rnr() -> Vec<Advice> {
 }
 
 fn timeouts(qp: &Qp) -> Vec<Advice> {
-    // 67 ms, what most libraries use by default.
+    // 67 ms. Libraries use more by default: UCX 1 s, Open MPI and NCCL exponent 20, which is 4.3 s.
     let verbs = if qp.timeout > 14 { "timeout=14" } else { "timeout: no lower than it is; look for lost packets" };
     vec![
         advice("verbs", verbs, "the adapter repeats lost requests earlier, down to its own floor"),

@@ -11,7 +11,7 @@ pub const VARIABLE: &str = "WEIR_DOCTOR";
 /// How the names of these files end.
 pub const SUFFIX: &str = ".observed";
 /// The first bytes of a file; the last is the version of the layout.
-pub const MAGIC: [u8; 8] = *b"weirobs\x01";
+pub const MAGIC: [u8; 8] = *b"weirobs\x02";
 
 /// Entries of the tables.
 pub const QPS: usize = 16384;
@@ -86,11 +86,14 @@ pub struct Qp {
     /// Completions with an error.
     pub failed: u64,
     pub received: u64,
-    /// When the oldest open request was posted, 0 without one; its opcode, bytes and address.
+    /// When the oldest open request was posted that asks for a completion, 0 without one; its opcode, bytes and
+    /// address.
     pub oldest: u64,
     pub oldest_bytes: u32,
     pub oldest_opcode: u32,
     pub oldest_address: u64,
+    /// When the last completion was polled.
+    pub served_until: u64,
     /// Name of the device, NUL-terminated.
     pub device: [u8; 32],
     /// Number of requests by size and service time. The service time of a request begins when it was posted, or when
@@ -143,8 +146,6 @@ impl Request {
     pub const ODP: u16 = 1;
     /// The program had requested an event: it waits, and does not leave the completion in the CQ.
     pub const ARMED: u16 = 2;
-    /// It had no completion of its own: the time is that of a later request's.
-    pub const SILENT: u16 = 4;
 
     /// A peer that repeats a READ gets requests that are posted so soon after it together with the READ, ns.
     pub const TOGETHER: u64 = 200_000;

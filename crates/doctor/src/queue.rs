@@ -32,6 +32,8 @@ pub struct SendQueue {
     entries: Box<[Entry]>,
     head: AtomicU64,
     tail: AtomicU64,
+    /// No open request before this place asks for a completion, so that each place is looked at once.
+    silent: AtomicU64,
 }
 
 /// Bytes, opcode, bits and the number of requests ahead are in `rest`, from the lowest bit.
@@ -51,7 +53,7 @@ impl SendQueue {
     pub fn new(capacity: u32) -> SendQueue {
         let capacity = capacity.max(1).next_power_of_two() as usize;
         let entries = (0..capacity).map(|_| Entry::default()).collect();
-        SendQueue { entries, head: AtomicU64::new(0), tail: AtomicU64::new(0) }
+        SendQueue { entries, head: AtomicU64::new(0), tail: AtomicU64::new(0), silent: AtomicU64::new(0) }
     }
 
     /// Number of entries.
@@ -88,12 +90,16 @@ impl SendQueue {
         let tail = self.tail.load(Relaxed).saturating_sub(count);
         self.head.fetch_min(tail, AcqRel);
         self.tail.store(tail, Release);
+        self.silent.fetch_min(tail, Relaxed);
     }
 
-    /// The oldest open request.
+    /// The oldest open request that asks for a completion: of others no completion tells until when they were open.
     pub fn oldest(&self) -> Option<Posted> {
-        let head = self.head.load(Acquire);
-        (head < self.tail.load(Acquire)).then(|| self.entry(head).read())
+        let (head, tail) = (self.head.load(Acquire), self.tail.load(Acquire));
+        let mut open = head.max(self.silent.load(Relaxed))..tail;
+        let found = open.find(|at| self.entry(*at).rest.load(Relaxed) & SIGNALED != 0);
+        self.silent.store(found.unwrap_or(tail), Relaxed);
+        found.map(|at| self.entry(at).read())
     }
 
     /// Of the first `most` open requests, the first that was posted at this time or later.
@@ -177,11 +183,11 @@ mod tests {
     fn a_completion_ends_the_requests_before_its_own() {
         let queue = SendQueue::new(8);
         (1..=4).for_each(|id| post(&queue, id, id % 2 == 0));
-        assert_eq!(queue.oldest().unwrap().at, 10);
+        assert_eq!(queue.oldest().unwrap().at, 20, "the first asks for no completion");
         assert_eq!(queue.posted_since(20, 4).map(|posted| posted.wr_id), Some(2));
         assert!(queue.posted_since(50, 4).is_none() && queue.posted_since(30, 2).is_none());
         assert_eq!(ended(&queue, 2, false), [(1, false), (2, true)]);
-        assert_eq!((queue.open(), queue.oldest().unwrap().wr_id), (2, 3));
+        assert_eq!((queue.open(), queue.oldest().unwrap().wr_id), (2, 4));
         assert_eq!(ended(&queue, 4, false), [(3, false), (4, true)]);
         assert!(queue.oldest().is_none());
     }
@@ -225,7 +231,11 @@ mod tests {
         assert!(!queue.complete(2, false, |_, _| ()));
         queue.withdraw(1);
         assert_eq!(queue.open(), 0);
+        post(&queue, 8, false);
+        assert!(queue.oldest().is_none());
+        queue.withdraw(1);
         post(&queue, 9, true);
+        assert_eq!(queue.oldest().unwrap().wr_id, 9);
         queue.clear();
         assert!(queue.oldest().is_none());
     }

@@ -59,11 +59,12 @@ impl Report {
         Report { version: VERSION, program, processes: traces.into_iter().map(process).collect() }
     }
 
-    /// The text, which ends with a newline.
-    pub fn text(&self) -> String {
+    /// The text, which ends with a newline. `folder` is where the processes leave their files.
+    pub fn text(&self, folder: &str) -> String {
         let mut text = String::new();
         if self.processes.is_empty() {
-            line(&mut text, "weir doctor: no process of this program opened an RDMA device");
+            let why = "no process left observations: none opened an RDMA device, or it could not write to";
+            wrapped(&mut text, "", &format!("weir doctor: {why} {folder}"));
         }
         for process in &self.processes {
             process.write(&mut text);
@@ -73,7 +74,7 @@ impl Report {
 }
 
 fn process(trace: &Trace) -> Process {
-    let sum = |count: fn(&crate::trace::Qp) -> u64| trace.qps.iter().map(count).sum();
+    let sum = |count: fn(&crate::trace::Qp) -> u64| trace.qps.iter().map(count).fold(0, u64::saturating_add);
     Process {
         pid: trace.pid,
         program: trace.program.clone(),
@@ -243,12 +244,12 @@ mod tests {
     fn the_text_fits_eighty_columns_and_names_what_to_change() {
         let mut traces = traces();
         traces[0].qps[0].timeout = 1;
-        let text = Report::of(vec!["app".into()], &traces).text();
+        let text = Report::of(vec!["app".into()], &traces).text("/f");
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
         for part in ["damming", "0xabcdef", "UCX_IB_REG_METHODS=rcache,direct", "no stalls", "rc_verbs", "libuct_ib"] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        assert!(Report::of(vec![], &[]).text().contains("no process"));
+        assert!(Report::of(vec![], &[]).text("/f").ends_with("write to /f\n"));
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub struct Request {
     /// Index in [`Trace::qps`].
     pub qp: usize,
     pub posted: u64,
-    /// When it was the oldest request of its QP.
+    /// When its service began: it was posted, and the completion before its own was polled.
     pub begun: u64,
     /// When its completion was polled.
     pub done: u64,
@@ -96,13 +96,15 @@ impl Request {
     }
 }
 
-/// Reads a file of observations. An error says what is wrong with it.
-pub fn read(bytes: &[u8]) -> Result<Trace> {
+/// Reads a file of observations. The process was seen running at `alive_until`, by CLOCK_MONOTONIC in ns; without it,
+/// it is known to have run until its last observation only. An error says what is wrong with the file.
+pub fn read(bytes: &[u8], alive_until: Option<u64>) -> Result<Trace> {
     ensure!(bytes.len() >= layout::LENGTH, "the file has {} bytes instead of {}", bytes.len(), layout::LENGTH);
     let (header, _) = Header::read_from_prefix(bytes).ok().context("no header")?;
     ensure!(header.magic == MAGIC, "the file is not of this version of weir");
     let clock = Clock::of(&header);
     let at = |ticks: u64| clock.ns(ticks);
+    let end = at(header.last_ticks).max(alive_until.unwrap_or(0).saturating_sub(header.start_ns));
     let table = <[layout::Qp]>::ref_from_bytes_with_elems(&bytes[QPS_AT..REQUESTS_AT], QPS).ok().context("QPs")?;
     let kept = (header.requests as usize).min(REQUESTS);
     let requests = &bytes[REQUESTS_AT..REQUESTS_AT + kept * size_of::<layout::Request>()];
@@ -120,9 +122,9 @@ pub fn read(bytes: &[u8]) -> Result<Trace> {
             found.push(Request {
                 qp: qps.len(),
                 posted: at(qp.oldest),
-                begun: at(qp.oldest),
-                done: at(header.last_ticks),
-                missing: at(header.last_ticks),
+                begun: at(qp.oldest.max(qp.served_until)).min(end),
+                done: end,
+                missing: end,
                 address: qp.oldest_address,
                 bytes: qp.oldest_bytes,
                 opcode: qp.oldest_opcode as u8,
@@ -154,7 +156,7 @@ pub fn read(bytes: &[u8]) -> Result<Trace> {
         found.push(Request {
             qp,
             posted: at(entry.posted),
-            begun: at(entry.begun),
+            begun: at(entry.begun.min(entry.done)),
             done: at(entry.done),
             missing: at(entry.missing),
             address: entry.address,
@@ -164,7 +166,7 @@ pub fn read(bytes: &[u8]) -> Result<Trace> {
             odp: entry.bits & layout::Request::ODP != 0,
             armed: entry.bits & layout::Request::ARMED != 0,
             ahead: entry.ahead,
-            next: if entry.next_us == 0 { 0 } else { at(entry.begun) + 1000 * u64::from(entry.next_us) },
+            next: if entry.next_us == 0 { 0 } else { at(entry.begun).saturating_add(1000 * u64::from(entry.next_us)) },
             open: false,
         });
     }
@@ -180,7 +182,7 @@ pub fn read(bytes: &[u8]) -> Result<Trace> {
         pid: header.pid,
         program: text(&header.program),
         start_unix_ns: header.start_unix_ns,
-        end: at(header.last_ticks),
+        end,
         qps,
         requests: found,
         sources: sources.iter().filter(|source| source.used != 0).map(source).collect(),
@@ -244,12 +246,28 @@ mod tests {
 
     #[test]
     fn a_file_becomes_a_trace_in_nanoseconds() {
-        let trace = read(&file()).unwrap();
+        let trace = read(&file(), None).unwrap();
         assert_eq!((trace.pid, trace.program.as_str(), trace.end), (42, "micro", 1_000_000));
         assert_eq!((trace.qps.len(), trace.qps[0].number, trace.requests_left_out), (1, 77, 3));
         let [request, open] = trace.requests[..] else { panic!("{:?}", trace.requests) };
         assert_eq!((request.posted, request.done, request.odp, request.late()), (250_000, 750_000, true, 250_000));
         assert_eq!((open.posted, open.open, open.opcode, open.late()), (250_000, true, 4, 750_000));
+    }
+
+    #[test]
+    fn a_process_that_was_killed_while_it_waited_was_served_until_then() {
+        let late = |alive_until| read(&file(), Some(alive_until)).unwrap().requests.last().unwrap().late();
+        // Its file was made at 7 ns, the request posted 250 us later.
+        assert_eq!([5, 1_000_007, 9_000_007].map(late), [750_000, 750_000, 8_750_000]);
+    }
+
+    #[test]
+    fn an_open_request_is_served_after_the_completion_before_its_own() {
+        let mut bytes = file();
+        let qp = &mut bytes[QPS_AT + 9 * size_of::<layout::Qp>()..][..size_of::<layout::Qp>()];
+        layout::Qp::mut_from_bytes(qp).unwrap().served_until = 4000;
+        let trace = read(&bytes, None).unwrap();
+        assert_eq!(trace.requests.last().map(|open| (open.posted, open.late())), Some((250_000, 250_000)));
     }
 
     #[test]
@@ -260,10 +278,44 @@ mod tests {
     }
 
     #[test]
+    fn any_content_gives_a_report() {
+        let mut state = 1u64;
+        // Numbers of all magnitudes.
+        let mut number = || {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1442695040888963407);
+            (state ^ state >> 29) >> (state >> 58)
+        };
+        let mut bytes = file();
+        for _ in 0..300 {
+            for at in (8..size_of::<Header>()).chain(SOURCES_AT..SOURCES_AT + 1024).step_by(8) {
+                bytes[at..at + 8].copy_from_slice(&number().to_le_bytes());
+            }
+            for (first, size, count) in [(QPS_AT, size_of::<layout::Qp>(), 12), (REQUESTS_AT, 64, 100)] {
+                (first..first + count * size)
+                    .step_by(8)
+                    .for_each(|at| bytes[at..at + 8].copy_from_slice(&number().to_le_bytes()));
+            }
+            for at in 0..100 {
+                let request = &mut bytes[REQUESTS_AT + 64 * at..][..64];
+                let request = layout::Request::mut_from_bytes(request).unwrap();
+                (request.used, request.qp, request.status) = (1, number() as u32 % 16, number() as u8 % 16 / 11 * 12);
+            }
+            for at in 0..12 {
+                let qp = &mut bytes[QPS_AT + at * size_of::<layout::Qp>()..][..size_of::<layout::Qp>()];
+                let qp = layout::Qp::mut_from_bytes(qp).unwrap();
+                (qp.service, qp.bits) = (2, qp.bits | layout::Qp::USED);
+            }
+            let trace = read(&bytes, Some(number())).unwrap();
+            assert!(trace.requests.iter().all(|request| request.begun <= request.done));
+            assert!(!crate::report::Report::of(vec![], &[trace]).text("").is_empty());
+        }
+    }
+
+    #[test]
     fn other_files_are_refused() {
         let mut bytes = file();
-        assert!(read(&bytes[1..]).unwrap_err().to_string().contains("bytes"));
-        bytes[7] = 2;
-        assert!(read(&bytes).unwrap_err().to_string().contains("version"));
+        assert!(read(&bytes[1..], None).unwrap_err().to_string().contains("bytes"));
+        bytes[7] = 1;
+        assert!(read(&bytes, None).unwrap_err().to_string().contains("version"));
     }
 }

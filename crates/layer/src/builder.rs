@@ -5,7 +5,7 @@
 use crate::clock::ticks;
 use crate::objects::QPS;
 use crate::qp::{Building, Qp};
-use crate::quiet::observe;
+use crate::quiet::{Uncancelled, observe};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::*;
 use weir_abi::*;
@@ -22,13 +22,16 @@ pub unsafe fn install(qp: *mut ibv_qp_ex, own: &Qp, offered: u64) {
     install_setters(qp, own);
 }
 
-/// The QP's state, and the library's function at this place.
+/// The QP's state, and the library's function at this place. Without them, the function returns `$unknown`.
 macro_rules! real {
-    ($qp:ident, $at:expr, $type:ty) => {{
-        let Some(own) = QPS.get($qp as u64) else { return Default::default() };
+    ($qp:ident, $at:expr, $type:ty) => {
+        real!($qp, $at, $type, ())
+    };
+    ($qp:ident, $at:expr, $type:ty, $unknown:expr) => {{
+        let Some(own) = QPS.get($qp as u64) else { return $unknown };
         let function = own.builder[$at as usize].load(Acquire);
         if function.is_null() {
-            return Default::default();
+            return $unknown;
         }
         // SAFETY: `install` stored the library's function of this type there.
         (own, unsafe { std::mem::transmute::<*mut c_void, $type>(function) })
@@ -115,15 +118,23 @@ fn install_setters(qp: &mut ibv_qp_ex, own: &Qp) {
 
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     let (own, real) = real!(qp, Setter::Start, unsafe extern "C" fn(*mut ibv_qp_ex));
-    own.posting.lock();
-    // SAFETY: the lock is held.
-    unsafe { *own.building.get() = Building { started: ticks(), ..Building::default() } };
+    if !own.is_inherited() {
+        own.posting.lock();
+        // SAFETY: the lock is held.
+        unsafe { *own.building.get() = Building { started: ticks(), ..Building::default() } };
+    }
     // SAFETY: the caller's own call.
     unsafe { real(qp) };
 }
 
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
-    let (own, real) = real!(qp, Setter::Complete, unsafe extern "C" fn(*mut ibv_qp_ex) -> c_int);
+    let (own, real) = real!(qp, Setter::Complete, unsafe extern "C" fn(*mut ibv_qp_ex) -> c_int, libc::EINVAL);
+    // A cancelled thread must not leave the lock taken, or unwind through this function.
+    let _uncancelled = (!own.context().posts_uncancelled).then(Uncancelled::new);
+    if own.is_inherited() {
+        // SAFETY: the caller's own call.
+        return unsafe { real(qp) };
+    }
     // SAFETY: `wr_start` has taken the lock.
     let count = observe(|| unsafe { finish(own) }).unwrap_or(0);
     // SAFETY: the caller's own call.
@@ -139,7 +150,9 @@ unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
     let (own, real) = real!(qp, Setter::Abort, unsafe extern "C" fn(*mut ibv_qp_ex));
     // SAFETY: the caller's own call.
     unsafe { real(qp) };
-    own.posting.unlock();
+    if !own.is_inherited() {
+        own.posting.unlock();
+    }
 }
 
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
@@ -154,6 +167,10 @@ unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *co
     let (own, real) = real!(qp, Setter::SgeList, unsafe extern "C" fn(*mut ibv_qp_ex, usize, *const ibv_sge));
     // SAFETY: the caller's own call.
     unsafe { real(qp, count, list) };
+    // The library refuses a longer list, without a look at it.
+    if count > own.most_sges() || list.is_null() {
+        return;
+    }
     // SAFETY: as in `wr_set_sge`; the caller's list of `count` entries.
     observe(|| unsafe { (0..count).for_each(|at| add(own, &*list.add(at))) });
 }
@@ -170,14 +187,25 @@ unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, l
     let (own, real) = real!(qp, Setter::InlineList, unsafe extern "C" fn(*mut ibv_qp_ex, usize, *const ibv_data_buf));
     // SAFETY: the caller's own call.
     unsafe { real(qp, count, list) };
-    // SAFETY: as in `wr_set_sge`; the caller's list of `count` entries.
-    let length = || unsafe { (0..count).map(|at| (*list.add(at)).length as u32).sum() };
+    if list.is_null() {
+        return;
+    }
+    // The library reads the list as far as there is room for its data.
+    let (mut length, mut at) = (0u64, 0);
+    while at < count && length <= own.most_inline() {
+        // SAFETY: the caller's list of `count` entries.
+        length = length.saturating_add(unsafe { (*list.add(at)).length } as u64);
+        at += 1;
+    }
     // SAFETY: as in `wr_set_sge`.
-    observe(|| unsafe { add(own, &ibv_sge { addr: 0, length: length(), lkey: 0 }) });
+    observe(|| unsafe { add(own, &ibv_sge { addr: 0, length: length as u32, lkey: 0 }) });
 }
 
 /// A work request begins: the one before it is complete.
 unsafe fn begin(own: &Qp, qp: *mut ibv_qp_ex, opcode: c_int) {
+    if own.is_inherited() {
+        return;
+    }
     // SAFETY: the caller holds the QP's lock; the program's QP.
     let (building, qp) = unsafe { (&mut *own.building.get(), &*qp) };
     building.count += 1;
@@ -187,6 +215,9 @@ unsafe fn begin(own: &Qp, qp: *mut ibv_qp_ex, opcode: c_int) {
 
 /// The last work request gets data.
 unsafe fn add(own: &Qp, sge: &ibv_sge) {
+    if own.is_inherited() {
+        return;
+    }
     // SAFETY: the caller holds the QP's lock.
     let building = unsafe { &mut *own.building.get() };
     if building.count > 0 {

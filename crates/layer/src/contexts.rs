@@ -21,14 +21,17 @@ pub struct Context {
     index: u32,
     pub device: [u8; 32],
     pub real: Real,
-    /// Posting to it is no cancellation point.
+    /// Posting to it, and polling an extended CQ, is no cancellation point.
     pub posts_uncancelled: bool,
 }
+
+/// `ibv_poll_cq`, which may be a cancellation point: a cancelled thread unwinds through it.
+pub type PollCq = unsafe extern "C-unwind" fn(*mut ibv_cq, i32, *mut ibv_wc) -> i32;
 
 /// The library's functions of a context.
 #[derive(Clone, Copy)]
 pub struct Real {
-    pub poll_cq: Option<unsafe extern "C" fn(*mut ibv_cq, i32, *mut ibv_wc) -> i32>,
+    pub poll_cq: Option<PollCq>,
     pub req_notify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, i32) -> i32>,
     pub post_send: Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> i32>,
     pub create_cq_ex: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex>,

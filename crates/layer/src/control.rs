@@ -2,9 +2,10 @@
 //!
 //! Each calls the next definition. librdmacm, UCX and other libraries call these functions too.
 
-use crate::contexts::{self, CONTEXTS, CONTROL, Context, Real};
+use crate::contexts::{self, CONTEXTS, CONTROL, Context, PollCq, Real};
 use crate::file::{self, Counter};
 use crate::objects::{self, CQS, Cq, NUMBERS, QPS};
+use crate::qp::{Qp, Room};
 use crate::quiet::{self, Uncancelled, observe};
 use crate::real::Next;
 use crate::{builder, cq_ex, post};
@@ -142,7 +143,7 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_a
     unsafe { adopt((*pd).context) };
     let qp = call!(CREATE_QP, std::ptr::null_mut(), pd, attr);
     // SAFETY: the library has written what the QP can hold.
-    observe(|| unsafe { created(qp, (*attr).cap.max_send_wr, (*attr).sq_sig_all != 0) });
+    observe(|| unsafe { created(qp, &(*attr).cap, (*attr).sq_sig_all != 0) });
     qp
 }
 
@@ -154,7 +155,7 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
     let status = call!(MODIFY_QP, libc::ENOSYS, qp, attr, mask);
     if status == 0 {
         observe(|| {
-            if let Some(own) = QPS.get(qp as u64) {
+            if let Some(own) = QPS.get(qp as u64).filter(|own| !own.is_inherited()) {
                 // SAFETY: the caller's attributes.
                 own.modified(unsafe { &*attr }, mask);
             }
@@ -217,7 +218,7 @@ pub fn registered(mr: *mut ibv_mr, implicit: bool, access: u32, caller: *const c
         let known = libc::dladdr(caller, &mut info) != 0 && !info.dli_fname.is_null();
         if known { CStr::from_ptr(info.dli_fname).to_bytes() } else { b"?" }
     };
-    file::count_source(path, mr.length as u64, implicit);
+    CONTROL.with(|| file::count_source(path, mr.length as u64, implicit));
 }
 
 /// Watches a context from now on, if `weir doctor` runs this program.
@@ -268,18 +269,16 @@ unsafe fn patch(context: *mut ibv_context) {
         )
     };
     let real = Real {
-        poll_cq: ops.poll_cq,
+        // SAFETY: as below.
+        poll_cq: unsafe { std::mem::transmute::<Option<_>, Option<PollCq>>(ops.poll_cq) },
         req_notify_cq: ops.req_notify_cq,
         post_send: ops.post_send,
         create_cq_ex: cq,
         create_qp_ex: qp,
     };
     Context::enter(context, real);
-    type Poll<F> = Option<F>;
-    // SAFETY: the functions differ in whether a cancelled thread may unwind through them.
-    let poll: Poll<unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int> =
-        unsafe { std::mem::transmute(post::poll_cq as unsafe extern "C-unwind" fn(_, _, _) -> _) };
-    ops.poll_cq = poll;
+    // SAFETY: the types differ in whether a cancelled thread may unwind through the functions.
+    ops.poll_cq = unsafe { std::mem::transmute::<Option<PollCq>, Option<_>>(Some(post::poll_cq)) };
     ops.req_notify_cq = Some(post::req_notify_cq);
     ops.post_send = Some(post::post_send);
     if let Some(verbs) = extended {
@@ -312,7 +311,7 @@ unsafe extern "C" fn create_qp_ex_of_context(context: *mut ibv_context, attr: *m
     // SAFETY: the library has written what the QP can hold. Only members that `comp_mask` names are read.
     observe(|| unsafe {
         let attr = &*attr;
-        let own = created(qp, attr.cap.max_send_wr, attr.sq_sig_all != 0);
+        let own = created(qp, &attr.cap, attr.sq_sig_all != 0);
         if let Some(own) = own.filter(|_| attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0) {
             builder::install(qp.cast(), own, attr.send_ops_flags);
         }
@@ -321,15 +320,16 @@ unsafe extern "C" fn create_qp_ex_of_context(context: *mut ibv_context, attr: *m
 }
 
 /// Watches a new QP.
-unsafe fn created(qp: *mut ibv_qp, capacity: u32, signal_all: bool) -> Option<&'static crate::qp::Qp> {
+unsafe fn created(qp: *mut ibv_qp, cap: &ibv_qp_cap, signal_all: bool) -> Option<&'static Qp> {
     if qp.is_null() {
         return None;
     }
     // SAFETY: a new QP.
     let context = CONTEXTS.get(unsafe { (*qp).context } as u64)?;
+    let room = Room { requests: cap.max_send_wr, sges: cap.max_send_sge, inline: cap.max_inline_data, signal_all };
     CONTROL.with(|| {
         // SAFETY: as above.
         NUMBERS.remove(context.key(unsafe { (*qp).qp_num }));
-        objects::enter_qp(qp, context, capacity, signal_all)
+        objects::enter_qp(qp, context, &room)
     })
 }

@@ -49,6 +49,7 @@ type Next = unsafe extern "C" fn(*mut ibv_cq_ex) -> c_int;
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
     let Some(own) = CQS.get(cq as u64) else { return libc::EIO };
+    let _uncancelled = (!own.context().posts_uncancelled).then(Uncancelled::new);
     let before = ticks();
     // SAFETY: `install` stored the library's function; the caller's own call.
     let status = unsafe { std::mem::transmute::<*mut c_void, Start>(own.start_poll.load(Acquire))(cq, attr) };
@@ -59,6 +60,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     let Some(own) = CQS.get(cq as u64) else { return libc::EIO };
+    let _uncancelled = (!own.context().posts_uncancelled).then(Uncancelled::new);
     let before = ticks();
     // SAFETY: as above.
     let status = unsafe { std::mem::transmute::<*mut c_void, Next>(own.next_poll.load(Acquire))(cq) };
@@ -68,6 +70,9 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 }
 
 unsafe fn polled(own: &Cq, cq: *mut ibv_cq_ex, status: c_int, before: u64) {
+    if own.is_inherited() {
+        return;
+    }
     if status == libc::ENOENT {
         own.dry.store(before, Relaxed);
         file::note_time_at(before);

@@ -3,12 +3,11 @@
 //! All of its blocks are allocated at once: a write to a mapped hole of a full file system would end the process.
 
 use crate::clock::{self, Moment};
-use crate::lock::Lock;
 use crate::quiet::observe;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
 use weir_doctor::layout::{
     Header, LENGTH, MAGIC, QPS, QPS_AT, Qp, REQUESTS, REQUESTS_AT, Request, SOURCES, SOURCES_AT, SUFFIX, Source,
     VARIABLE,
@@ -16,8 +15,8 @@ use weir_doctor::layout::{
 
 /// The mapping; NULL as long as there is no file.
 static BASE: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
-/// Guards entries of QPs and of sources.
-static ENTRIES: Lock = Lock::new();
+/// The file could not be made: control calls do not try again.
+static FAILED: AtomicBool = AtomicBool::new(false);
 /// Entries of QPs from here on were never in use.
 static NEVER_USED: AtomicU64 = AtomicU64::new(0);
 /// Where the search for an entry of a destroyed QP begins.
@@ -49,7 +48,7 @@ fn folder() -> Option<CString> {
     // SAFETY: a NUL-terminated name; the value is copied before the program can change the environment.
     unsafe {
         let value = secure_getenv(name.as_ptr());
-        (!value.is_null() && *value != 0).then(|| std::ffi::CStr::from_ptr(value).to_owned())
+        (!value.is_null() && *value != 0).then(|| CStr::from_ptr(value).to_owned())
     }
 }
 
@@ -58,9 +57,15 @@ pub fn make() -> bool {
     if exists() {
         return true;
     }
+    if FAILED.load(Relaxed) {
+        return false;
+    }
     let Some(folder) = folder() else { return false };
+    let Some(base) = map(&folder) else {
+        FAILED.store(true, Relaxed);
+        return false;
+    };
     clock::start();
-    let Some(base) = map(&folder) else { return false };
     let now = clock::moment();
     // SAFETY: the mapping is as long as the layout, page-aligned and zeroed; no other thread uses it yet.
     unsafe {
@@ -100,6 +105,7 @@ pub fn leave() {
         unsafe { libc::mmap(base.cast(), LENGTH, prot, flags | libc::MAP_FIXED, -1, 0) };
     }
     BASE.store(std::ptr::null_mut(), Release);
+    FAILED.store(false, Relaxed);
     NEVER_USED.store(0, Relaxed);
 }
 
@@ -160,26 +166,24 @@ pub fn keep(mut request: Request) {
 }
 
 /// An entry for a QP, zeroed; `None` if all are in use or there is no file. Entries of destroyed QPs without a request
-/// in the file are used again when there is no other.
+/// in the file are used again when there is no other. The caller holds the lock of the control calls.
 pub fn take_qp() -> Option<*mut Qp> {
     let base = BASE.load(Acquire);
     if base.is_null() {
         return None;
     }
-    let found = ENTRIES.with(|| {
-        let entry = |at: u64| base.wrapping_add(QPS_AT).cast::<Qp>().wrapping_add(at as usize);
-        let never_used = NEVER_USED.load(Relaxed);
-        if never_used < QPS as u64 {
-            NEVER_USED.store(never_used + 1, Relaxed);
-            return Some(entry(never_used));
-        }
+    let entry = |at: u64| base.wrapping_add(QPS_AT).cast::<Qp>().wrapping_add(at as usize);
+    let never_used = NEVER_USED.load(Relaxed);
+    let found = if never_used < QPS as u64 {
+        NEVER_USED.store(never_used + 1, Relaxed);
+        Some(entry(never_used))
+    } else {
         // SAFETY: entries of the mapping.
         let is_over = |qp: &*mut Qp| unsafe { (**qp).destroyed != 0 && (**qp).bits & Qp::KEPT == 0 };
         let first = NEXT_OLD.load(Relaxed);
-        let at = (first..first + QPS as u64).find(|at| is_over(&entry(at % QPS as u64)))?;
-        NEXT_OLD.store(at + 1, Relaxed);
-        Some(entry(at % QPS as u64))
-    });
+        let at = (first..first + QPS as u64).find(|at| is_over(&entry(at % QPS as u64)));
+        at.inspect(|at| NEXT_OLD.store(at + 1, Relaxed)).map(|at| entry(at % QPS as u64))
+    };
     match found {
         // SAFETY: an entry of the mapping that no QP uses.
         Some(entry) => unsafe {
@@ -206,32 +210,27 @@ extern "C" fn at_end() {
     observe(note_time);
 }
 
-/// Counts a region with ODP for the library that registered it.
+/// Counts a region with ODP for the library that registered it. The caller holds the lock of the control calls.
 pub fn count_source(path: &[u8], bytes: u64, implicit: bool) {
     let Some(header) = header() else { return };
     let mut kept = [0; 224];
     fill(&mut kept, path);
-    let found = ENTRIES.with(|| {
-        for at in 0..SOURCES {
-            // SAFETY: an entry of the mapping; the lock is held.
-            let source = unsafe { &mut *header.cast::<u8>().add(SOURCES_AT).cast::<Source>().add(at) };
-            if source.used == 0 {
-                source.path = kept;
-            } else if source.path != kept {
-                continue;
-            }
-            source.used = 1;
-            source.bits |= if implicit { Source::IMPLICIT } else { 0 };
-            source.regions += 1;
-            source.bytes += if implicit { 0 } else { bytes };
-            source.largest = source.largest.max(if implicit { 0 } else { bytes });
-            return true;
+    for at in 0..SOURCES {
+        // SAFETY: an entry of the mapping; the lock is held.
+        let source = unsafe { &mut *header.cast::<u8>().add(SOURCES_AT).cast::<Source>().add(at) };
+        if source.used == 0 {
+            source.path = kept;
+        } else if source.path != kept {
+            continue;
         }
-        false
-    });
-    if !found {
-        count(Counter::SourcesLeftOut, 1);
+        source.used = 1;
+        source.bits |= if implicit { Source::IMPLICIT } else { 0 };
+        source.regions += 1;
+        source.bytes += if implicit { 0 } else { bytes };
+        source.largest = source.largest.max(if implicit { 0 } else { bytes });
+        return;
     }
+    count(Counter::SourcesLeftOut, 1);
 }
 
 /// Copies as much of a text as fits before a NUL; without the newline at its end.
@@ -247,22 +246,46 @@ fn header() -> Option<*mut Header> {
     (!base.is_null()).then_some(base.cast())
 }
 
-/// Makes a file of a new name and maps it. If the file system has no room, the empty file stays: it tells so.
-fn map(folder: &std::ffi::CStr) -> Option<*mut u8> {
+/// Makes a file of a new name and maps it. If there is no room for it, the empty file stays: it tells so.
+fn map(folder: &CStr) -> Option<*mut u8> {
+    let file = create(folder)?;
+    let base = map_whole(&file);
+    if base.is_none() {
+        // SAFETY: no memory is concerned.
+        unsafe { libc::ftruncate(file.as_raw_fd(), 0) };
+    }
+    base
+}
+
+/// A process ID can come again, so that a name is in use.
+fn create(folder: &CStr) -> Option<OwnedFd> {
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC | libc::O_NOFOLLOW;
-    let file = (0..1000).find_map(|n| {
+    for n in 0..1000 {
         let name = format!("{}/{}-{n}{SUFFIX}", folder.to_string_lossy(), std::process::id());
         let name = CString::new(name).ok()?;
         // SAFETY: a NUL-terminated name; the new descriptor has no other owner.
-        unsafe {
-            let fd = libc::open(name.as_ptr(), flags, 0o600);
-            (fd >= 0).then(|| OwnedFd::from_raw_fd(fd))
+        let fd = unsafe { libc::open(name.as_ptr(), flags, 0o600) };
+        if fd >= 0 {
+            // SAFETY: as above.
+            return Some(unsafe { OwnedFd::from_raw_fd(fd) });
         }
-    })?;
-    // SAFETY: a new file of this length is mapped whole.
+        if std::io::Error::last_os_error().raw_os_error() != Some(libc::EEXIST) {
+            break;
+        }
+    }
+    None
+}
+
+/// Allocates all blocks of a new file, and maps it.
+fn map_whole(file: &OwnedFd) -> Option<*mut u8> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the file is the caller's, and the limit a local variable.
     unsafe {
+        // To exceed the limit is to get SIGXFSZ, which ends the process.
+        if libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) != 0 || limit.rlim_cur < LENGTH as libc::rlim_t {
+            return None;
+        }
         if libc::posix_fallocate(file.as_raw_fd(), 0, LENGTH as libc::off_t) != 0 {
-            libc::ftruncate(file.as_raw_fd(), 0);
             return None;
         }
         let prot = libc::PROT_READ | libc::PROT_WRITE;

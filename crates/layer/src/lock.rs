@@ -21,6 +21,12 @@ impl Lock {
         unsafe { libc::pthread_mutex_lock(self.0.get()) };
     }
 
+    /// Locks it unless it is locked; returns whether it did.
+    pub fn try_lock(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { libc::pthread_mutex_trylock(self.0.get()) == 0 }
+    }
+
     /// Unlocks it; the caller has locked it.
     #[inline]
     pub fn unlock(&self) {

@@ -6,7 +6,7 @@
 use crate::contexts::{CONTROL, Context};
 use crate::file;
 use crate::map::Map;
-use crate::qp::Qp;
+use crate::qp::{Qp, Room};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
 use std::sync::{Mutex, PoisonError};
@@ -21,12 +21,15 @@ static SPARE_CQS: Mutex<Vec<&'static Cq>> = Mutex::new(Vec::new());
 static SPARE_QPS: Mutex<Vec<&'static Qp>> = Mutex::new(Vec::new());
 
 /// A CQ.
+#[derive(Default)]
 pub struct Cq {
     context: AtomicPtr<Context>,
     /// When the CQ was last seen empty.
     pub dry: AtomicU64,
-    /// The program has requested an event since it last found completions.
-    pub armed: AtomicBool,
+    /// When the program requested an event that has not come; 0: it did not.
+    pub armed: AtomicU64,
+    /// In a forked child: it is a CQ of the parent, so the child's polls only pass through.
+    inherited: AtomicBool,
     /// The library's `start_poll` and `next_poll`, for an extended CQ.
     pub start_poll: AtomicPtr<c_void>,
     pub next_poll: AtomicPtr<c_void>,
@@ -36,27 +39,24 @@ impl Cq {
     /// Remembers a CQ. The caller holds CONTROL.
     pub fn enter(cq: *mut ibv_cq, context: &'static Context) -> &'static Cq {
         let spare = SPARE_CQS.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let own = spare.unwrap_or_else(|| {
-            Box::leak(Box::new(Cq {
-                context: AtomicPtr::default(),
-                dry: AtomicU64::new(0),
-                armed: AtomicBool::new(false),
-                start_poll: AtomicPtr::default(),
-                next_poll: AtomicPtr::default(),
-            }))
-        });
+        let own = spare.unwrap_or_else(|| Box::leak(Box::default()));
         own.context.store(std::ptr::from_ref(context).cast_mut(), Release);
         own.dry.store(0, Relaxed);
-        own.armed.store(false, Relaxed);
+        own.armed.store(0, Relaxed);
         CQS.insert(cq as u64, own);
         own
     }
 
     /// Forgets a CQ. The caller holds CONTROL.
     pub fn forget(cq: *mut ibv_cq) {
-        if let Some(own) = CQS.remove(cq as u64) {
+        if let Some(own) = CQS.remove(cq as u64).filter(|own| !own.is_inherited()) {
             SPARE_CQS.lock().unwrap_or_else(PoisonError::into_inner).push(own);
         }
+    }
+
+    #[inline]
+    pub fn is_inherited(&self) -> bool {
+        self.inherited.load(Relaxed)
     }
 
     #[inline]
@@ -66,10 +66,10 @@ impl Cq {
     }
 }
 
-/// Remembers a QP with room for `capacity` open requests, if the file has room for it. The caller holds CONTROL.
-pub fn enter_qp(qp: *mut ibv_qp, context: &'static Context, capacity: u32, signal_all: bool) -> Option<&'static Qp> {
+/// Remembers a QP, if the file has room for it. The caller holds CONTROL.
+pub fn enter_qp(qp: *mut ibv_qp, context: &'static Context, room: &Room) -> Option<&'static Qp> {
     let entry = file::take_qp()?;
-    let capacity = capacity.clamp(16, 1 << 16);
+    let capacity = room.requests.clamp(16, 1 << 16);
     let mut spare = SPARE_QPS.lock().unwrap_or_else(PoisonError::into_inner);
     let fits = |own: &&'static Qp| (capacity..=4 * capacity).contains(&(own.queue.capacity() as u32));
     let own = match spare.iter().position(fits) {
@@ -78,7 +78,7 @@ pub fn enter_qp(qp: *mut ibv_qp, context: &'static Context, capacity: u32, signa
     };
     // SAFETY: an existing QP.
     let (number, service) = unsafe { ((*qp).qp_num, (*qp).qp_type) };
-    own.open(context, entry, number, service, signal_all);
+    own.open(context, entry, number, service, room);
     NUMBERS.insert(context.key(number), own);
     QPS.insert(qp as u64, own);
     Some(own)
@@ -86,9 +86,18 @@ pub fn enter_qp(qp: *mut ibv_qp, context: &'static Context, capacity: u32, signa
 
 /// Forgets a QP. The caller holds CONTROL.
 pub fn forget_qp(qp: *mut ibv_qp) {
-    if let Some(own) = QPS.remove(qp as u64) {
+    let Some(own) = QPS.remove(qp as u64) else { return };
+    if own.is_inherited() {
+        return;
+    }
+    // The adapter may have given the number to another QP meanwhile.
+    if NUMBERS.get(own.key()).is_some_and(|now| std::ptr::eq(now, own)) {
         NUMBERS.remove(own.key());
-        own.close();
+    }
+    own.close();
+    // After `wr_start` without an end, or in a call of another thread, it stays locked for ever.
+    if own.posting.try_lock() {
+        own.posting.unlock();
         SPARE_QPS.lock().unwrap_or_else(PoisonError::into_inner).push(own);
     }
 }
@@ -106,8 +115,10 @@ pub extern "C" fn after_fork() {
 /// After a fork, in the child: it has no use of its parent's QPs and CQs, and its calls only pass through.
 pub extern "C" fn in_child() {
     file::leave();
-    QPS.clear();
+    QPS.each(Qp::inherit);
+    CQS.each(|cq| cq.inherited.store(true, Relaxed));
     NUMBERS.clear();
-    CQS.clear();
+    // Another thread of the parent may have held a lock of theirs.
+    SPARE_QPS.lock().unwrap_or_else(PoisonError::into_inner).clear();
     CONTROL.unlock();
 }

@@ -15,24 +15,26 @@ use weir_abi::*;
 /// # Safety
 /// As in verbs.h.
 pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
-    let own = QPS.get(qp as u64);
+    let own = QPS.get(qp as u64).filter(|own| !own.is_inherited());
     // SAFETY: the program's QP.
     let context = own.map(Qp::context).or_else(|| CONTEXTS.get(unsafe { (*qp).context } as u64));
-    let Some(real) = context.and_then(|context| context.real.post_send) else { return libc::ENOSYS };
+    let Some((context, real)) = context.and_then(|context| Some((context, context.real.post_send?))) else {
+        return libc::ENOSYS;
+    };
+    // A cancelled thread must not leave the lock taken, or unwind through this function.
+    let _uncancelled = (!context.posts_uncancelled).then(Uncancelled::new);
     let Some(own) = own else {
         // SAFETY: the caller's own call.
         return unsafe { real(qp, wr, bad) };
     };
-    // A cancelled thread must not leave the lock taken.
-    let _uncancelled = (!own.context().posts_uncancelled).then(Uncancelled::new);
     own.posting.lock();
     // SAFETY: the caller's list of work requests.
     let staged = observe(|| unsafe { stage(own, wr) }).unwrap_or(0);
     // SAFETY: the caller's own call.
     let status = unsafe { real(qp, wr, bad) };
     if status != 0 && staged != 0 {
-        // SAFETY: the library has set `bad` to a member of the list.
-        observe(|| own.refused(staged.saturating_sub(unsafe { accepted(wr, *bad) })));
+        // SAFETY: the caller's list, and its variable, which the library has set to a member of the list.
+        observe(|| own.refused(staged - unsafe { accepted(wr, bad, staged) }));
     }
     own.posting.unlock();
     status
@@ -44,7 +46,10 @@ unsafe fn stage(own: &Qp, mut wr: *mut ibv_send_wr) -> u64 {
     // SAFETY: guaranteed by the caller of `post_send`.
     while let Some(request) = unsafe { wr.as_ref() } {
         let mut posted = own.describe(request.wr_id, request.opcode, request.send_flags, now);
-        for at in 0..request.num_sge.max(0) as usize {
+        // The library refuses such a request, without a look at its SGEs.
+        let count_sges = usize::try_from(request.num_sge).unwrap_or(0);
+        let readable = count_sges <= own.most_sges() && !request.sg_list.is_null();
+        for at in 0..if readable { count_sges } else { 0 } {
             // SAFETY: as above: a list of `num_sge` entries. Inline data has no lkey.
             let mut sge = unsafe { *request.sg_list.add(at) };
             if request.send_flags & IBV_SEND_INLINE != 0 {
@@ -62,16 +67,15 @@ unsafe fn stage(own: &Qp, mut wr: *mut ibv_send_wr) -> u64 {
     count
 }
 
-/// Number of requests before the refused one.
-unsafe fn accepted(mut wr: *mut ibv_send_wr, bad: *mut ibv_send_wr) -> u64 {
+/// Number of requests before the refused one, at most `staged`; 0 for a caller that does not ask for it.
+unsafe fn accepted(mut wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr, staged: u64) -> u64 {
+    // SAFETY: guaranteed by the caller.
+    let Some(&bad) = (unsafe { bad.as_ref() }) else { return 0 };
     let mut count = 0;
-    // SAFETY: the caller's list.
-    while let Some(request) = unsafe { wr.as_ref() } {
-        if wr == bad {
-            break;
-        }
+    while count < staged && wr != bad {
         count += 1;
-        wr = request.next;
+        // SAFETY: the list has `staged` requests at least.
+        wr = unsafe { (*wr).next };
     }
     count
 }
@@ -81,7 +85,7 @@ unsafe fn accepted(mut wr: *mut ibv_send_wr, bad: *mut ibv_send_wr) -> u64 {
 /// # Safety
 /// As in verbs.h.
 pub unsafe extern "C-unwind" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -> c_int {
-    let own = CQS.get(cq as u64);
+    let own = CQS.get(cq as u64).filter(|own| !own.is_inherited());
     // SAFETY: the program's CQ.
     let context = own.map(Cq::context).or_else(|| CONTEXTS.get(unsafe { (*cq).context } as u64));
     let Some(real) = context.and_then(|context| context.real.poll_cq) else { return -libc::ENOSYS };
@@ -120,13 +124,15 @@ fn polled(own: &Cq, completions: &[ibv_wc]) {
     }
 }
 
-/// The circumstances of a completion that was just polled.
+/// The circumstances of a completion that was just polled. A program that found the CQ empty after it had requested an
+/// event waits for this event. Otherwise the completion may have been there before.
 pub fn found(cq: &Cq) -> Found {
-    let armed = cq.armed.load(Relaxed);
+    let (missing, requested) = (cq.dry.load(Relaxed), cq.armed.load(Relaxed));
+    let armed = requested != 0 && missing >= requested;
     if armed {
-        cq.armed.store(false, Relaxed);
+        cq.armed.store(0, Relaxed);
     }
-    Found { now: ticks(), missing: cq.dry.load(Relaxed), armed }
+    Found { now: ticks(), missing, armed }
 }
 
 /// Reports a completion to its QP.
@@ -151,9 +157,29 @@ pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -
     if solicited_only == 0
         && let Some(own) = CQS.get(cq as u64)
     {
-        own.armed.store(true, Relaxed);
+        own.armed.store(ticks(), Relaxed);
     }
     let _uncancelled = Uncancelled::new();
     // SAFETY: the caller's own call.
     unsafe { real(cq, solicited_only) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_waits_if_the_cq_was_empty_after_it_requested_an_event() {
+        let cq = Cq::default();
+        let empty = || cq.dry.store(ticks(), Relaxed);
+        let request = || cq.armed.store(ticks(), Relaxed);
+        empty();
+        assert!(!found(&cq).armed, "no event was requested");
+        request();
+        assert!(!found(&cq).armed, "it may have been there before");
+        empty();
+        assert!(found(&cq).armed, "the event was still to come");
+        empty();
+        assert!(!found(&cq).armed, "it has come");
+    }
 }

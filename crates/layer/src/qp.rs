@@ -6,7 +6,7 @@ use crate::file::{self, Counter};
 use crate::lock::Lock;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use weir_abi::*;
 use weir_doctor::expect::Expectation;
 use weir_doctor::layout::{self, Request, size_class, time_class};
@@ -24,10 +24,25 @@ pub struct Qp {
     entry: AtomicPtr<layout::Qp>,
     key: AtomicU64,
     signal_all: AtomicBool,
+    limits: [AtomicU32; 2],
+    inherited: AtomicBool,
     /// The requests between `wr_start` and `wr_complete`; guarded by `posting`.
     pub building: UnsafeCell<Building>,
     /// The library's functions of an extended QP.
     pub builder: [AtomicPtr<c_void>; 24],
+}
+
+/// What a QP was created with.
+#[derive(Clone, Copy)]
+pub struct Room {
+    /// Open requests.
+    pub requests: u32,
+    /// SGEs of a request.
+    pub sges: u32,
+    /// Bytes of inline data of a request.
+    pub inline: u32,
+    /// Each request has a completion.
+    pub signal_all: bool,
 }
 
 /// Requests that a program builds call by call.
@@ -65,24 +80,21 @@ impl Qp {
             entry: AtomicPtr::default(),
             key: AtomicU64::new(0),
             signal_all: AtomicBool::new(false),
+            limits: [const { AtomicU32::new(0) }; 2],
+            inherited: AtomicBool::new(false),
             building: UnsafeCell::default(),
             builder: [const { AtomicPtr::new(std::ptr::null_mut()) }; 24],
         }
     }
 
     /// It becomes the state of a QP of the program.
-    pub fn open(
-        &self,
-        context: &'static Context,
-        entry: *mut layout::Qp,
-        number: u32,
-        service: c_int,
-        signal_all: bool,
-    ) {
+    pub fn open(&self, context: &'static Context, entry: *mut layout::Qp, number: u32, service: c_int, room: &Room) {
         self.context.store(std::ptr::from_ref(context).cast_mut(), Release);
         self.entry.store(entry, Release);
         self.key.store(context.key(number), Release);
-        self.signal_all.store(signal_all, Relaxed);
+        self.signal_all.store(room.signal_all, Relaxed);
+        self.limits[0].store(room.sges, Relaxed);
+        self.limits[1].store(room.inline, Relaxed);
         self.served_until.store(0, Relaxed);
         self.queue.clear();
         self.expectation.clear();
@@ -104,6 +116,29 @@ impl Qp {
             (*entry).oldest = 0;
         }
         self.queue.clear();
+    }
+
+    /// In a forked child: it is a QP of the parent. The child's calls only pass through, without its locks, which
+    /// another thread of the parent may have held.
+    pub fn inherit(&self) {
+        self.inherited.store(true, Relaxed);
+    }
+
+    #[inline]
+    pub fn is_inherited(&self) -> bool {
+        self.inherited.load(Relaxed)
+    }
+
+    /// The most SGEs of a request.
+    #[inline]
+    pub fn most_sges(&self) -> usize {
+        self.limits[0].load(Relaxed) as usize
+    }
+
+    /// The most bytes of inline data.
+    #[inline]
+    pub fn most_inline(&self) -> u64 {
+        self.limits[1].load(Relaxed).into()
     }
 
     /// What identifies it among all QPs.
@@ -164,12 +199,14 @@ impl Qp {
     /// Staged requests are about to be posted. The caller holds `posting`.
     #[inline]
     pub fn opened(&self, count: u64) {
-        let first = self.queue.open() == 0;
         self.queue.publish(count);
         let entry = self.entry();
         // SAFETY: the entry of this QP; posting threads take turns.
-        unsafe { (*entry).posted += count };
-        if first {
+        let none = unsafe {
+            (*entry).posted += count;
+            (&raw const (*entry).oldest).read_volatile() == 0
+        };
+        if none {
             self.note_oldest(entry);
         }
     }
@@ -200,10 +237,10 @@ impl Qp {
     fn end(&self, wr_id: u64, status: c_int, found: Found) {
         let entry = self.entry();
         let begun_before = self.served_until.load(Relaxed);
-        // Of the requests that this completion ends: when the first was posted, and data of any in ODP memory.
-        let (mut first, mut odp, mut last) = (u64::MAX, None, None);
+        // Data in ODP memory of any request that this completion ends. Those that asked for no completion may have
+        // been over long ago, so the service of this one began when it was posted itself.
+        let (mut odp, mut last) = (None, None);
         let matched = self.queue.complete(wr_id, status != IBV_WC_SUCCESS, |posted, own| {
-            first = first.min(posted.at);
             if posted.odp {
                 odp.get_or_insert(posted.address);
             }
@@ -219,11 +256,12 @@ impl Qp {
             return;
         };
         self.served_until.store(found.now, Relaxed);
-        let begun = first.max(begun_before);
+        let begun = posted.at.max(begun_before).min(found.now);
         let served = clock::to_ns(found.now.saturating_sub(begun));
         // SAFETY: the entry of this QP; threads that report completions take turns.
         unsafe {
             (*entry).completed += 1;
+            (*entry).served_until = found.now;
             (*entry).served[size_class(posted.bytes)][time_class(served)] += 1;
         }
         self.note_oldest(entry);
@@ -240,7 +278,7 @@ impl Qp {
                     missing: found.missing,
                     address: odp.unwrap_or(0),
                     status: status as u8,
-                    bits: bits(odp.is_some(), found.armed, first < posted.at),
+                    bits: bits(odp.is_some(), found.armed),
                     ..zeroed()
                 },
             );
@@ -273,7 +311,7 @@ impl Qp {
         file::note_time();
     }
 
-    /// A poster and a poller may do this at once: the poller looks again.
+    /// The file gets the oldest open request. A poster looks for it if there was none, a poller at each completion.
     #[inline]
     fn note_oldest(&self, entry: *mut layout::Qp) {
         let oldest = self.queue.oldest();
@@ -297,8 +335,8 @@ impl Qp {
     }
 }
 
-fn bits(odp: bool, armed: bool, silent: bool) -> u16 {
-    [(odp, Request::ODP), (armed, Request::ARMED), (silent, Request::SILENT)]
+fn bits(odp: bool, armed: bool) -> u16 {
+    [(odp, Request::ODP), (armed, Request::ARMED)]
         .into_iter()
         .fold(0, |bits, (set, bit)| if set { bits | bit } else { bits })
 }

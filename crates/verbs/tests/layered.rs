@@ -7,6 +7,8 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use weir_doctor::detect::detect;
+use weir_doctor::finding::Kind;
 use weir_doctor::layout;
 use weir_doctor::trace::{self, Trace};
 
@@ -31,10 +33,23 @@ fn watch(program: &PathBuf, arguments: &[&str]) -> Watched {
     command.env("LD_LIBRARY_PATH", system::linked()).env("WEIR_INTERFACE", "lo");
     command.env("LD_PRELOAD", layer()).env(layout::VARIABLE, folder.path());
     let output = command.output().unwrap();
+    // A process that a signal ends has run until now.
+    let killed = output.status.signal().is_some() || output.status.code() == Some(137);
+    let ended = killed.then(monotonic);
     let files = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
-    let mut traces: Vec<Trace> = files.map(|path| trace::read(&fs::read(path).unwrap()).unwrap()).collect();
+    let mut traces: Vec<Trace> = files.map(|path| trace::read(&fs::read(path).unwrap(), ended).unwrap()).collect();
     traces.sort_by_key(|trace| trace.start_unix_ns);
     Watched { output, traces }
+}
+
+fn monotonic() -> u64 {
+    // SAFETY: writes a local variable.
+    let now = unsafe {
+        let mut now = std::mem::zeroed::<libc::timespec>();
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now);
+        now
+    };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 fn passed(watched: &Watched) {
@@ -66,6 +81,21 @@ fn as_posted(trace: &Trace) {
 fn programs() -> [PathBuf; 2] {
     let linked = system::compile("layered.c", "layered_linked", &["-libverbs", "-ldl"]);
     [linked, system::compile("layered.c", "layered_opened", &["-DOPENED", "-ldl"])]
+}
+
+#[test]
+fn a_request_is_not_late_by_what_was_before_it_without_a_completion() {
+    let [linked, _] = programs();
+    let watched = watch(&linked, &["silent"]);
+    passed(&watched);
+    let trace = &watched.traces[0];
+    assert_eq!((trace.qps[0].posted, trace.qps[0].completed), (219, 118));
+    // The SEND of all modes waits for a receive.
+    let findings = detect(trace);
+    assert!(findings.iter().all(|finding| finding.kind == Kind::RnrWait), "{findings:?}");
+    let late: Vec<_> =
+        trace.requests.iter().filter(|request| request.opcode == 0 && request.late() > 50_000_000).collect();
+    assert!(late.is_empty(), "{late:?}");
 }
 
 #[test]
@@ -101,7 +131,11 @@ fn a_request_that_is_open_when_the_process_is_killed_is_seen() {
     for program in programs() {
         let trace = watch(&program, &["open"]).traces.remove(0);
         let open: Vec<_> = trace.requests.iter().filter(|request| request.open).collect();
-        assert!(open.len() == 1 && open[0].opcode == 2, "{open:?}");
+        // The READ, not the earlier WRITE without a completion.
+        assert!(open.len() == 1 && open[0].opcode == 4, "{open:?}");
+        assert!((300_000_000..5_000_000_000).contains(&open[0].late()), "{open:?}");
+        let findings = detect(&trace);
+        assert!(findings.iter().any(|finding| finding.kind == Kind::Timeout), "{findings:?}");
     }
 }
 
@@ -132,6 +166,34 @@ fn requests_that_are_built_call_by_call_are_seen() {
     let completed: u64 = trace.qps.iter().map(|qp| qp.completed).sum();
     assert!(posted > 50 && completed > 50, "{posted} posted, {completed} completed");
     assert_eq!(trace.unmatched, 0);
+}
+
+#[test]
+fn requests_that_the_library_refuses_are_refused_and_a_childs_too() {
+    let [linked, _] = programs();
+    let watched = watch(&linked, &["limits"]);
+    passed(&watched);
+    // The child has no file: it opened no device.
+    let [trace] = &watched.traces[..] else { panic!("{} files", watched.traces.len()) };
+    assert!(trace.qps.iter().all(|qp| qp.posted == qp.completed || qp.posted == 217), "{:?}", trace.qps);
+}
+
+#[test]
+fn a_file_that_cannot_be_made_changes_nothing() {
+    let [linked, _] = programs();
+    let folder = tempfile::tempdir().unwrap();
+    for (script, folder, files) in [
+        // SIGXFSZ would end it.
+        ("ulimit -f 1000; exec timeout 60 $PROGRAM exit", folder.path(), 1),
+        ("exec timeout 60 $PROGRAM exit", std::path::Path::new("/no/such/folder"), 0),
+    ] {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).env("PROGRAM", &linked).env("LD_PRELOAD", layer());
+        command.env("LD_LIBRARY_PATH", system::linked()).env("WEIR_INTERFACE", "lo").env(layout::VARIABLE, folder);
+        assert!(system::passed(&system::run(&mut command)), "{script}");
+        let left = fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().metadata().unwrap().len());
+        assert_eq!(left.collect::<Vec<_>>(), vec![0; files], "an empty file says that there was no room");
+    }
 }
 
 #[test]

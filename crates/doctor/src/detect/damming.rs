@@ -56,12 +56,14 @@ fn is_alone(stalls: &[Stall], index: usize) -> bool {
 /// missing, and asks for it, without a timeout (T fig 5.6); so the packets of this stall were lost again and again.
 fn was_revealed(stall: &Stall) -> bool {
     let request = &stall.request;
-    request.next != 0 && request.next + REVEALED < request.done
+    request.next != 0 && request.next.saturating_add(REVEALED) < request.done
 }
 
 /// Whether a request was posted while the READ was pending.
 fn overlaps(read: &Stall, stall: &Stall) -> bool {
     let (read, request) = (read.request, stall.request);
     // Posts that the program makes together have one time.
-    request.posted >= read.posted && request.posted <= read.done + Request::TOGETHER && request.begun >= read.done
+    request.posted >= read.posted
+        && request.posted <= read.done.saturating_add(Request::TOGETHER)
+        && request.begun >= read.done
 }

@@ -30,23 +30,24 @@ pub fn find(trace: &Trace, stalls: &[Stall]) -> Vec<Vec<usize>> {
         pages.entry(page(trace, request)).or_default().push(request.done);
     }
     // The first page fault tells whether the peer waits for pages too.
-    let first = trace.requests.iter().find(|request| request.odp).map_or(0, |first| first.done - first.begun);
-    let enough = (2 * first + 2_500_000).clamp(STALE, STALE_LONG);
+    let first =
+        trace.requests.iter().find(|request| request.odp).map_or(0, |first| first.done.saturating_sub(first.begun));
+    let enough = first.saturating_mul(2).saturating_add(2_500_000).clamp(STALE, STALE_LONG);
     let stale = |stall: &Stall| {
         let request = &stall.request;
         let timeout = shortest_timeout(trace.qps[request.qp].timeout);
         // As long as a timeout: a request that was lost.
         let may_be_timeout = is_floor(stall.late) && stall.late >= timeout;
-        let done = &pages[&page(trace, request)];
-        let first = done[done.partition_point(|&done| done < request.begun)];
-        let stale = stall.late.min(request.done - first);
+        let done = pages.get(&page(trace, request)).map_or(&[][..], Vec::as_slice);
+        let first = done.get(done.partition_point(|&done| done < request.begun)).copied();
+        let stale = stall.late.min(request.done.saturating_sub(first.unwrap_or(request.done)));
         if stall.succeeded() && !may_be_timeout && stale >= enough { stale } else { 0 }
     };
     let mut floods: Vec<Vec<usize>> = vec![];
-    let mut until = 0;
+    let mut until = 0u64;
     for (index, stall) in stalls.iter().enumerate().filter(|(_, stall)| stall.request.odp && stale(stall) >= STALE) {
         match floods.last_mut() {
-            Some(flood) if stall.request.begun <= until + APART => flood.push(index),
+            Some(flood) if stall.request.begun <= until.saturating_add(APART) => flood.push(index),
             _ => floods.push(vec![index]),
         }
         until = stall.request.done;

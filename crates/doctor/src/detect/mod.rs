@@ -79,7 +79,11 @@ fn of_qps(trace: &Trace, kind: Kind, causes: &[Cause], against: usize) -> Findin
         qps: qps.len(),
         from: requests().map(|request| request.posted).min().unwrap_or(0),
         to: requests().map(|request| request.done).max().unwrap_or(0),
-        cost_ns: if qps.len() == 1 { causes.iter().map(|cause| cause.stall.cost()).sum() } else { covered(intervals) },
+        cost_ns: if qps.len() == 1 {
+            causes.iter().fold(0, |sum: u64, cause| sum.saturating_add(cause.stall.cost()))
+        } else {
+            covered(intervals)
+        },
         requests: causes.len(),
         confidence: rounded(sure * support),
         what: causes::describe(causes),
@@ -143,9 +147,9 @@ fn is_other(trace: &Trace, source: &Source) -> bool {
 /// The time that intervals cover together.
 fn covered(mut intervals: Vec<(u64, u64)>) -> u64 {
     intervals.sort_unstable();
-    let (mut sum, mut until) = (0, 0);
+    let (mut sum, mut until) = (0u64, 0);
     for (from, to) in intervals {
-        sum += to.saturating_sub(from.max(until));
+        sum = sum.saturating_add(to.saturating_sub(from.max(until)));
         until = until.max(to);
     }
     sum
