@@ -146,8 +146,8 @@ mod tests {
         let (here, _) = not_ready(RnrTimer::new(0));
         let mark = marks(&here).pop().expect("a mark");
         assert!(mark.ends_with("ms after it was sent (RNR NAK)"), "{mark}");
-        let after = mark.split("is repeated ").nth(1).and_then(|text| text.split(' ').next()).map(str::parse::<u64>);
-        assert!(after.is_some_and(|ms| ms.is_ok_and(|ms| (655..5000).contains(&ms))), "{mark}");
+        let after = mark.split("is repeated ").nth(1).and_then(|text| text.split(' ').next()).map(str::parse::<f64>);
+        assert!(after.is_some_and(|ms| ms.is_ok_and(|ms| (655.0..5000.0).contains(&ms))), "{mark}");
         let begun = std::time::Instant::now();
         let (mut here, mut there) = not_ready(RnrTimer::new(1));
         let seen = marks(&here);
