@@ -157,10 +157,10 @@ impl Analysis {
             }
         }
         let payload = headers.payload_len(room - headers.len()).unwrap_or(0) as u32;
-        let congested = packet.traffic_class & 3 == CONGESTION_EXPERIENCED || headers.bth.congestion & FECN != 0;
+        let congested = packet.ecn() == CONGESTION_EXPERIENCED || headers.bth.congestion & FECN != 0;
         // Some captures are taken before the adapter fills it in.
         let is_filled = !packet.transport.ends_with(&[0; ICRC_LEN]);
-        let marks = Marks { ack_req: false, bad_icrc: is_filled && packet.icrc_ok() == Some(false), congested };
+        let marks = Marks { bad_icrc: is_filled && packet.icrc_ok() == Some(false), congested };
         let id = FrameId::new(file, frame.number);
         let seen = Seen::new(frame.timestamp, id, &headers, payload, marks);
         let key = FlowKey { from: packet.from, to: packet.to, qpn: headers.bth.dest_qp };

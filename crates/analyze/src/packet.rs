@@ -14,8 +14,6 @@ pub struct Seen {
     pub marks: Marks,
     /// Syndrome byte of its AETH; 0 if it has none.
     pub syndrome: u8,
-    /// MSN of its AETH; 0 if it has none.
-    pub msn: u32,
     /// Bytes of payload on the wire.
     pub payload: u32,
     /// Length of the whole message, if the packet says so (RETH), bytes.
@@ -32,8 +30,6 @@ pub struct FrameId(u64);
 /// Properties of a packet that are true or false.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// It asks for an acknowledgement.
-    pub ack_req: bool,
     /// Its ICRC is wrong.
     pub bad_icrc: bool,
     /// A switch marked it: congestion experienced (ECN 3), or the FECN bit of the BTH.
@@ -92,9 +88,8 @@ impl Seen {
             frame,
             psn: headers.bth.psn,
             opcode: headers.bth.opcode,
-            marks: Marks { ack_req: headers.bth.ack_req, ..marks },
+            marks,
             syndrome: aeth.map_or(0, |aeth| aeth.syndrome()),
-            msn: aeth.map_or(0, |aeth| aeth.syndrome_msn.get() & 0xff_ffff),
             payload,
             message: reth.map_or(0, |reth| reth.dma_len.get()),
             rkey: place.1,

@@ -14,8 +14,7 @@ use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::{Cause, FlowId, Nak, Repeat, Request};
 use crate::packet::{FrameId, Seen};
-use std::collections::HashSet;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use weir_wire::Psn;
 
 /// Sequence NAKs that are kept.
@@ -70,7 +69,7 @@ impl Losses {
         }
     }
 
-    pub fn response_gap(&mut self, flow: FlowId, at: &Seen, _packets: u32) {
+    pub fn response_gap(&mut self, flow: FlowId, at: &Seen) {
         // It counts when the requester repeats for it: a capture, too, may lack packets.
         self.flows.entry(flow).or_default().gap = Some(at.frame);
     }

@@ -57,7 +57,6 @@ impl Detectors {
     #[inline]
     pub fn event(&mut self, flow: FlowId, event: &Event<'_>) {
         match event {
-            Event::New(_) => {}
             Event::Completed { request, .. } => {
                 if request.first_during_replay {
                     self.damming.completed(flow, request);
@@ -97,14 +96,14 @@ impl Detectors {
             }
             Event::SequenceNak { nak, request } => self.loss.sequence_nak(flow, nak, *request),
             Event::Fatal { nak, code, request } => self.remote_error.nak(flow, nak, *code, *request),
-            Event::ResponseGap { at, packets } => self.loss.response_gap(flow, at, *packets),
+            Event::ResponseGap { at } => self.loss.response_gap(flow, at),
             Event::Late { at } => {
                 self.reordering.late(flow, at);
                 self.loss.late(flow, at);
             }
             Event::Stray { at } => self.window.stray(flow, at),
             Event::AnsweredAgain { at, request } => self.window.answered_again(flow, at, request),
-            Event::Gap { .. } => {}
+            Event::New(_) => {}
         }
     }
 

@@ -1,6 +1,6 @@
 //! ACK timeouts: a request was repeated because nothing answered it (IBTA 9.7.6.1.3).
 //!
-//! Evidence: a repetition without an RNR NAK, a sequence NAK or a response to the transmission before it, more than 0.1
+//! Evidence: a repetition without an RNR NAK, a sequence NAK or a response to the transmission before it, more than 1
 //! ms after the ACK timer was last restarted. Timeouts that damming explains, and those of a peer that stopped, are not
 //! counted here.
 //!

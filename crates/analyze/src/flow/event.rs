@@ -9,14 +9,12 @@ use weir_wire::{NakCode, Psn, RnrTimer};
 pub enum Event<'a> {
     /// A request packet was seen for the first time.
     New(&'a Request),
-    /// PSNs were passed over: their packets were lost before the point of capture, or by the capture.
-    Gap { psn: Psn, packets: u32, at: &'a Seen },
     /// A packet came after a packet with a later PSN, and is no repetition.
     Late { at: &'a Seen },
     /// A request packet was repeated; the request is as it was before.
     Repeat(&'a Repeat),
     /// A request was completed and is not repeated.
-    Completed { request: &'a Request, at: u64, acknowledged_alone: bool },
+    Completed { request: &'a Request, at: u64 },
     /// An RNR NAK.
     RnrNak { nak: Nak, timer: RnrTimer, request: Option<&'a Request> },
     /// A sequence NAK: the responder misses `nak.psn`.
@@ -24,7 +22,7 @@ pub enum Event<'a> {
     /// A NAK that ends the connection.
     Fatal { nak: Nak, code: NakCode, request: Option<&'a Request> },
     /// Packets of a READ's response were lost before the point of capture.
-    ResponseGap { at: &'a Seen, packets: u32 },
+    ResponseGap { at: &'a Seen },
     /// A response that no open request explains.
     Stray { at: &'a Seen },
     /// A second response to a READ or an atomic that was answered.
@@ -52,8 +50,6 @@ pub struct Repeat {
     /// The frame of the transmission before.
     pub previous: FrameId,
     pub time: u64,
-    /// Time of the transmission before.
-    pub previous_time: u64,
     /// The request, as it was before the repetition; `None` if it had been acknowledged long before.
     pub request: Option<Request>,
 }

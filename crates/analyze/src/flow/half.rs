@@ -7,7 +7,7 @@
 use super::event::{Cause, Event, Nak, Repeat};
 use super::replay::Replay;
 use super::request::{LARGEST_MTU, Request, SMALLEST_MTU, psns_of};
-use crate::packet::{Kind, Seen};
+use crate::packet::Seen;
 use std::collections::VecDeque;
 use weir_wire::Psn;
 
@@ -118,7 +118,6 @@ impl Half {
         let ahead = if known { 0 } else { packet.psn.since(next) };
         if ahead >= 0 {
             if ahead > 0 {
-                sink(Event::Gap { psn: next, packets: ahead as u32, at: packet });
                 self.passed = packet.time;
                 while self.missing.len() >= LATE {
                     self.missing.pop_front();
@@ -200,6 +199,9 @@ impl Half {
         self.burst = None;
         sink(Event::New(&request));
         self.insert(request);
+        if self.early.is_empty() {
+            return;
+        }
         // Each once: a response that still fits nothing is kept again.
         let (now, later) = std::mem::take(&mut self.early).into_iter().partition(|early| request.covers(early.psn));
         self.early = later;
@@ -211,6 +213,10 @@ impl Half {
     fn insert(&mut self, request: Request) {
         while self.open.len() >= OPEN {
             self.open.pop_front();
+        }
+        // Most are new, and so the last.
+        if self.open.back().is_none_or(|last| last.psn.before(request.psn)) {
+            return self.open.push_back(request);
         }
         let at = self.open.partition_point(|open| open.psn.before(request.psn));
         self.open.insert(at, request);
@@ -295,7 +301,7 @@ impl Half {
     fn settle(&mut self, sink: &mut impl FnMut(Event<'_>)) -> bool {
         let Some(request) = self.done.pop_front() else { return false };
         let at = request.answered().map_or(request.last.time, |answered| answered.time);
-        sink(Event::Completed { request: &request, at, acknowledged_alone: true });
+        sink(Event::Completed { request: &request, at });
         true
     }
 
@@ -306,9 +312,4 @@ impl Half {
             self.nak = Some(LastNak { psn: nak.psn, time: nak.time, rnr });
         }
     }
-}
-
-/// The kinds of requests that an ACK completes.
-pub(super) fn needs_only_ack(kind: Kind) -> bool {
-    !kind.returns_data()
 }

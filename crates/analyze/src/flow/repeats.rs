@@ -34,7 +34,6 @@ impl Half {
             frame: packet.frame,
             previous: request.last.frame,
             time: packet.time,
-            previous_time: request.last.time,
             request: Some(*request),
         };
         self.report(repeat, sink);
@@ -42,7 +41,6 @@ impl Half {
         request.sent += 1;
         request.discards += u32::from(cause == Cause::Discarded);
         if cause == Cause::Timeout && follows.is_none() {
-            request.timeouts += 1;
             if self.progress > request.last.time || request.timeouts_in_row == 0 {
                 (request.timeouts_in_row, request.row_began) = (0, packet.time);
             }
@@ -54,7 +52,7 @@ impl Half {
         request.during_replay = self.replay.covers(request, packet.time);
         // What the responder did not have is no duplicate for it.
         if cause != Cause::SequenceNak && (cause != Cause::Unseen || answered_before) {
-            self.replay.repeated(request, packet.time);
+            self.replay.repeated(request);
         }
         self.burst = Some(Burst { psn: packet.psn, time: packet.time, cause });
     }
@@ -81,7 +79,6 @@ impl Half {
             frame: packet.frame,
             previous: packet.frame,
             time: packet.time,
-            previous_time: packet.time,
             request: None,
         };
         self.report(repeat, sink);
@@ -110,7 +107,7 @@ impl Half {
             let near = next.time.saturating_sub(late.first.time) < DISCARDED.start;
             let follows = *newest == Some(late.first.psn) && known && late.first.psn.before(next.psn);
             match late.again {
-                None if *newest == Some(late.first.psn) && follows => late.resent = true,
+                None if follows => late.resent = true,
                 None if next.psn == late.first.psn && near && !late.resent => {
                     sink(Event::Late { at: &late.first });
                     return false;

@@ -13,7 +13,6 @@ use weir_wire::Psn;
 pub struct Replay {
     /// The READs that are repeated: the first one's PSN, and the last one's end.
     psns: Option<(Psn, Psn)>,
-    began: u64,
     /// `None`: a response is outstanding.
     ended: Option<u64>,
 }
@@ -28,7 +27,7 @@ impl Replay {
     }
 
     /// A request was repeated.
-    pub fn repeated(&mut self, request: &Request, now: u64) {
+    pub fn repeated(&mut self, request: &Request) {
         if request.kind != Kind::Read {
             return;
         }
@@ -41,7 +40,7 @@ impl Replay {
             }
             psns => {
                 *psns = Some((request.psn, request.end()));
-                (self.began, self.ended) = (now, None);
+                self.ended = None;
             }
         }
     }

@@ -15,8 +15,6 @@ pub struct Request {
     pub takes_receive: bool,
     /// It ends a message.
     pub ends: bool,
-    /// It asks for an acknowledgement.
-    pub ack_req: bool,
     /// Bytes: of a READ those asked for, otherwise those carried.
     pub bytes: u32,
     pub rkey: u32,
@@ -31,8 +29,6 @@ pub struct Request {
     pub rnr_naks: u32,
     /// Repetitions although a complete response had been seen.
     pub discards: u32,
-    /// Timeouts.
-    pub timeouts: u32,
     /// The last timeouts, without a response in between.
     pub timeouts_in_row: u32,
     /// When the first of these timeouts made the requester repeat, ns since 1970.
@@ -73,7 +69,6 @@ impl Request {
             kind,
             takes_receive: packet.takes_receive(),
             ends: packet.opcode.ends_message(),
-            ack_req: packet.marks.ack_req,
             bytes: if kind == Kind::Read { packet.message } else { packet.payload },
             rkey: packet.rkey,
             va: packet.va,
@@ -83,7 +78,6 @@ impl Request {
             sent: 1,
             rnr_naks: 0,
             discards: 0,
-            timeouts: 0,
             timeouts_in_row: 0,
             row_began: 0,
             answered: Transmission::default(),

@@ -1,7 +1,7 @@
 //! Responses of a half: ACKs, NAKs, READ responses and atomic responses, and which requests they complete.
 
 use super::event::{Event, Nak};
-use super::half::{Half, needs_only_ack};
+use super::half::Half;
 use super::request::{Request, Transmission};
 use crate::packet::Seen;
 use weir_wire::{NakCode, Operation, Psn, Syndrome};
@@ -90,11 +90,9 @@ impl Half {
         if count == 0 {
             return;
         }
-        let ending = |open: &&Request| needs_only_ack(open.kind) && open.ends;
-        let messages = self.open.iter().take(count).filter(ending).count();
         let mut at = 0;
         for _ in 0..count {
-            if !needs_only_ack(self.open[at].kind) {
+            if self.open[at].kind.returns_data() {
                 // The responder executed it, so that its response is lost or late.
                 self.gap = Some(packet.time);
                 at += 1;
@@ -103,7 +101,7 @@ impl Half {
             let mut request = self.open.remove(at).expect("it was counted");
             request.set_answered(Some(Transmission { time: packet.time, frame: packet.frame }));
             self.acknowledged = Some(request.end().minus(1));
-            sink(Event::Completed { request: &request, at: packet.time, acknowledged_alone: messages == 1 });
+            sink(Event::Completed { request: &request, at: packet.time });
         }
         // No adapter has so many in flight: the capture has lost the responses of the oldest.
         while at > IN_FLIGHT {
@@ -131,7 +129,7 @@ impl Half {
         let expected = request.received;
         if offset > expected {
             self.gap = Some(packet.time);
-            sink(Event::ResponseGap { at: packet, packets: offset - expected });
+            sink(Event::ResponseGap { at: packet });
             // The rest of this response is of no use, unless what is missing comes late.
             self.progress = packet.time;
             return;

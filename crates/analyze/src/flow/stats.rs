@@ -83,11 +83,6 @@ impl Stats {
     pub fn latency_at(&self, quantile: f64) -> Option<u64> {
         self.latencies.as_ref().map(|histogram| histogram.value_at_quantile(quantile))
     }
-
-    /// Number of completed messages.
-    pub fn completed(&self) -> u64 {
-        self.latencies.as_ref().map_or(0, |histogram| histogram.len())
-    }
 }
 
 impl Timeline {

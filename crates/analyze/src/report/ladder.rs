@@ -125,7 +125,6 @@ mod tests {
             opcode,
             marks: Marks::default(),
             syndrome,
-            msn: 0,
             payload: 8,
             message: 0,
             rkey: 0,
