@@ -1,5 +1,6 @@
 //! What a user can change: settings by name and value, in the layer that the user's program is written for.
 
+use crate::setup::t_tr;
 use serde::Serialize;
 
 /// A setting that helps.
@@ -286,5 +287,5 @@ pub fn coalesce() -> Vec<Advice> {
 }
 
 fn microseconds(exponent: u8) -> String {
-    format!("{}us", (4096u64 << exponent.min(31)).div_ceil(1000))
+    format!("{}us", t_tr(exponent).div_ceil(1000))
 }

@@ -33,6 +33,11 @@ const ASKED: usize = 65_536;
 /// A QP, and the address of its host.
 pub type End = (Address, u32);
 
+/// T_tr of a timeout attribute, ns (IBTA 9.7.6.1.3).
+pub fn t_tr(exponent: u8) -> u64 {
+    4096 << exponent.min(31)
+}
+
 impl Setups {
     /// Takes a management datagram. Returns the two ends of a connection when both are known.
     pub fn message(&mut self, from: Address, to: Address, datagram: &[u8]) -> Option<(End, End)> {

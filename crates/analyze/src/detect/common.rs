@@ -43,16 +43,23 @@ impl Sightings {
         }
     }
 
-    /// Counts a repetition and what it cost. A repetition that follows another costs its packet alone.
+    /// Counts a repetition and what it cost.
     pub fn see_repeat(&mut self, repeat: &Repeat) {
-        self.cost.add_packet(repeat.payload);
+        self.add_cost(repeat);
         if repeat.follows {
             self.to = self.to.max(repeat.time);
             return;
         }
         self.see(repeat.time, &[repeat.previous, repeat.frame]);
-        self.from = self.from.min(repeat.time - repeat.waited.min(repeat.time));
-        self.cost.time += repeat.waited;
+        self.from = self.from.min(repeat.time.saturating_sub(repeat.waited));
+    }
+
+    /// Adds what a repetition cost. One that follows another costs its packet alone.
+    pub fn add_cost(&mut self, repeat: &Repeat) {
+        self.cost.add_packet(repeat.payload);
+        if !repeat.follows {
+            self.cost.time += repeat.waited;
+        }
     }
 
     /// Adds the sightings of another kind that turned out to be of this one.

@@ -78,7 +78,7 @@ impl Losses {
         let dammed = repeat.request.is_some_and(|request| request.during_replay);
         if repeat.follows {
             if let Some(lost) = self.flows.get_mut(&flow).filter(|lost| lost.open) {
-                lost.seen.cost.add_packet(repeat.payload);
+                lost.seen.add_cost(repeat);
             }
             return;
         }
@@ -99,8 +99,7 @@ impl Losses {
             lost.seen.see(repeat.time, &[repeat.previous]);
             lost.seen.evidence(lost.gap.take().as_slice());
         }
-        lost.seen.cost.add_packet(repeat.payload);
-        lost.seen.cost.time += repeat.waited;
+        lost.seen.add_cost(repeat);
         lost.seen.evidence(&[repeat.frame]);
         lost.seen.to = lost.seen.to.max(repeat.time);
     }

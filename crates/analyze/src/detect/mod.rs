@@ -23,7 +23,7 @@ mod timeout;
 mod window;
 mod write_flood;
 
-pub use common::time;
+pub use common::{time, times};
 pub use end::End;
 
 use crate::finding::Finding;

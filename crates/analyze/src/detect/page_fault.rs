@@ -67,9 +67,8 @@ impl ResponderFaults {
         if let Some(faults) = self.flows.get_mut(&flow)
             && matches!(repeat.cause, Cause::Rnr { .. })
         {
-            faults.seen.cost.add_packet(repeat.payload);
+            faults.seen.add_cost(repeat);
             if !repeat.follows {
-                faults.seen.cost.time += repeat.waited;
                 faults.seen.evidence(&[repeat.frame]);
                 faults.seen.to = repeat.time;
             }

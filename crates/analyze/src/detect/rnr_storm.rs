@@ -43,8 +43,7 @@ impl RnrStorm {
         if matches!(repeat.cause, Cause::Rnr { .. })
             && let Some(storm) = self.flows.get_mut(&flow)
         {
-            storm.seen.cost.add_packet(repeat.payload);
-            storm.seen.cost.time += if repeat.follows { 0 } else { repeat.waited };
+            storm.seen.add_cost(repeat);
         }
     }
 

@@ -26,9 +26,8 @@ impl RnrZero {
         if repeat.cause == (Cause::Rnr { code: 0 })
             && let Some(seen) = self.flows.get_mut(&flow)
         {
-            seen.cost.add_packet(repeat.payload);
+            seen.add_cost(repeat);
             if !repeat.follows {
-                seen.cost.time += repeat.waited;
                 seen.evidence(&[repeat.frame]);
                 seen.to = seen.to.max(repeat.time);
             }

@@ -26,8 +26,7 @@ impl SlowReceiver {
         if matches!(repeat.cause, Cause::Rnr { .. })
             && let Some(seen) = self.flows.get_mut(&flow)
         {
-            seen.cost.add_packet(repeat.payload);
-            seen.cost.time += if repeat.follows { 0 } else { repeat.waited };
+            seen.add_cost(repeat);
             seen.to = seen.to.max(repeat.time);
         }
     }

@@ -13,6 +13,7 @@ use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::{Cause, FlowId, Repeat};
+use crate::setup::t_tr;
 use std::collections::HashSet;
 
 /// Timeouts by flow.
@@ -68,7 +69,6 @@ impl Timeouts {
 fn finding(end: &End<'_>, flow: FlowId, waits: &Waits) -> Finding {
     let shortest = waits.shortest.unwrap_or(waits.seen.cost.time / waits.seen.count.max(1));
     let attributes = end.attributes(flow);
-    let t_tr = |exponent: u8| 4096u64 << exponent.min(31);
     let floor = match (attributes, end.profile) {
         (Some(set), _) if set.ack_timeout > 0 && shortest > 4 * t_tr(set.ack_timeout) => format!(
             " C_ACK {} asks for {} to {}: the adapter's floor is higher.",

@@ -2,7 +2,7 @@
 
 use super::document::{Connection, Document, FindingEntry, Half, Peer};
 use crate::advice::Advice;
-use crate::detect::time;
+use crate::detect::{time, times};
 use std::fmt::Write;
 
 /// How text is written.
@@ -29,7 +29,7 @@ pub fn text(document: &Document, style: Style) -> String {
         capture.frames,
         time(capture.duration_ns),
         capture.packets,
-        counted(document.connections.len(), "connection"),
+        times(document.connections.len() as u64, "connection"),
     );
     if capture.missed > 0 {
         let _ = writeln!(out, "{} more packets were not read in time: programs sent them too fast", capture.missed);
@@ -74,7 +74,7 @@ fn heading(out: &mut String, title: &str, entry: &FindingEntry, style: Style) {
 fn evidence(out: &mut String, entry: &FindingEntry, document: &Document) {
     let others = match entry.connections.len() {
         1 => String::new(),
-        more => format!(" and {}", counted(more - 1, "more connection")),
+        more => format!(" and {}", times(more as u64 - 1, "more connection")),
     };
     let line = format!("{} -> {}{others}", peer(&entry.requester), peer(&entry.responder));
     let _ = writeln!(out, "{}", wrapped(&line, 3));
@@ -120,7 +120,7 @@ fn frames(entry: &FindingEntry, document: &Document) -> String {
 fn cost(entry: &FindingEntry) -> String {
     match (entry.cost_ns, entry.cost_packets) {
         (0, 0) => "none".to_owned(),
-        (0, packets) => counted(packets as usize, "packet"),
+        (0, packets) => times(packets, "packet"),
         (nanoseconds, _) => time(nanoseconds),
     }
 }
@@ -191,10 +191,6 @@ fn brief(nanoseconds: u64) -> String {
         1_000_000..10_000_000_000 => format!("{:.0}ms", nanoseconds as f64 / 1e6),
         _ => format!("{:.0}s", nanoseconds as f64 / 1e9),
     }
-}
-
-fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 fn capital(text: &str) -> String {
