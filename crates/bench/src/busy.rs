@@ -5,13 +5,19 @@ use std::time::Duration;
 
 /// If other processes use a larger share of the two cores' time, a note says so. `chrt -r 1 weir bench` keeps ordinary
 /// processes off the cores.
-pub const BUSY: f64 = 0.1;
+const BUSY: f64 = 0.1;
 
 /// Long enough for several ticks of the kernel's accounting (10 ms).
 const WINDOW: Duration = Duration::from_millis(200);
 
+/// A note, if other processes use much of the two cores now.
+pub fn note(cores: [usize; 2]) -> Option<String> {
+    let share = others(cores).filter(|&share| share > BUSY)?;
+    Some(format!("other processes used {:.0} % of the two cores", share * 100.0))
+}
+
 /// Share of the two cores' time that other processes use now, 0 to 1; `None` if the kernel does not say.
-pub fn others(cores: [usize; 2]) -> Option<f64> {
+fn others(cores: [usize; 2]) -> Option<f64> {
     let before = used_and_total(cores)?;
     std::thread::sleep(WINDOW);
     let after = used_and_total(cores)?;

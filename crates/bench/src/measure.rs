@@ -236,24 +236,13 @@ impl<'a> Runner<'a> {
                 self.median(measurement, |stage, n| perftest::latency(stage, verb, size, n))
             }
             WatchedLatency { verb, size } => {
-                let mut median = 0.0;
-                self.run_for_time(measurement, LATENCY_PILOT, |n| {
-                    let latency = perftest::watched_latency(stage, verb, size, n)?;
-                    median = latency.median;
-                    Ok(0.5 / latency.mean)
-                })?;
-                Ok(median)
+                self.median(measurement, |stage, n| perftest::watched_latency(stage, verb, size, n))
             }
             RawLatency => raw::latency(stage, seconds),
-            UcxLatency { test, size, over } => {
-                let mut median = 0.0;
-                self.run_for_time(measurement, LATENCY_PILOT, |n| {
-                    let latency = peers::ucx(stage, over, test, size, n)?;
-                    median = latency.median;
-                    Ok(0.5 / latency.mean)
-                })?;
-                Ok(median)
-            }
+            UcxLatency { test, size, over } => self.median(measurement, |stage, n| {
+                let ucx = peers::ucx(stage, over, test, size, n)?;
+                Ok(perftest::Latency { median: ucx.median, mean: ucx.mean })
+            }),
             FabricLatency { provider, size } => fabric::ping_pong(stage, provider, size, seconds),
             FabricRate { provider, size } => Ok(size as f64 / fabric::ping_pong(stage, provider, size, seconds)?),
             MpiLatency { size, over } => self.mpi()?.run(stage, over, mpi::Test::Latency, size, seconds),

@@ -87,12 +87,7 @@ impl Icrc {
 
 /// Starts a server on side A and makes the client's command for side B; both get `arguments`.
 pub fn prepare(stage: &Stage, program: &str, icrc: Icrc, arguments: &[String]) -> Result<Prepared> {
-    prepare_with(stage, program, icrc.options(), arguments)
-}
-
-/// As [`prepare`], with these options of `weir run`.
-fn prepare_with(stage: &Stage, program: &str, options: &[&str], arguments: &[String]) -> Result<Prepared> {
-    prepare_by(under_weir::command_with, stage, program, options, arguments)
+    prepare_by(under_weir::command_with, stage, program, icrc.options(), arguments)
 }
 
 /// Makes a command of a stage, a side, options of `weir run`, and a program.
@@ -113,11 +108,18 @@ fn prepare_by(make: Maker, stage: &Stage, program: &str, options: &[&str], argum
 
 /// Runs a pair to its end; an error if either program fails.
 pub fn run(stage: &Stage, program: &str, icrc: Icrc, arguments: &[String], bound: Duration) -> Result<Outcome> {
-    run_with(stage, program, icrc.options(), arguments, bound)
+    run_by(under_weir::command_with, stage, program, icrc.options(), arguments, bound)
 }
 
-fn run_with(stage: &Stage, program: &str, options: &[&str], arguments: &[String], bound: Duration) -> Result<Outcome> {
-    let mut prepared = prepare_with(stage, program, options, arguments)?;
+fn run_by(
+    make: Maker,
+    stage: &Stage,
+    program: &str,
+    options: &[&str],
+    arguments: &[String],
+    bound: Duration,
+) -> Result<Outcome> {
+    let mut prepared = prepare_by(make, stage, program, options, arguments)?;
     let client = start_client(stage, program, &mut prepared)?;
     pair::finish(prepared.server, client, bound)?.success()
 }
@@ -154,7 +156,7 @@ pub fn bandwidth_with(
         arguments.push("-b".into());
     }
     let bound = Duration::from_secs_f64(3.0 * seconds + 15.0);
-    let pair = run_with(stage, verb.program(), options, &arguments, bound)?;
+    let pair = run_by(under_weir::command_with, stage, verb.program(), options, &arguments, bound)?;
     parse_bandwidth(&pair.client.stdout)
 }
 
@@ -171,17 +173,25 @@ pub fn latency(stage: &Stage, verb: Verb, size: usize, iterations: u64) -> Resul
 
 /// As [`latency`], with these options of `weir run`.
 pub fn latency_with(stage: &Stage, verb: Verb, size: usize, options: &[&str], iterations: u64) -> Result<Latency> {
-    let arguments = words(&format!("-s {size} -n {iterations}"));
-    let pair = run_with(stage, verb.latency_program(), options, &arguments, Duration::from_secs(60))?;
-    parse_latency(&pair.client.stdout)
+    latency_by(under_weir::command_with, stage, verb, size, options, iterations)
 }
 
 /// As [`latency`], both sides under `weir doctor`.
 pub fn watched_latency(stage: &Stage, verb: Verb, size: usize, iterations: u64) -> Result<Latency> {
-    let (program, arguments) = (verb.latency_program(), words(&format!("-s {size} -n {iterations}")));
-    let mut prepared = prepare_by(under_weir::watched, stage, program, Icrc::Auto.options(), &arguments)?;
-    let client = start_client(stage, program, &mut prepared)?;
-    parse_latency(&pair::finish(prepared.server, client, Duration::from_secs(60))?.success()?.client.stdout)
+    latency_by(under_weir::watched, stage, verb, size, Icrc::Auto.options(), iterations)
+}
+
+fn latency_by(
+    make: Maker,
+    stage: &Stage,
+    verb: Verb,
+    size: usize,
+    options: &[&str],
+    iterations: u64,
+) -> Result<Latency> {
+    let arguments = words(&format!("-s {size} -n {iterations}"));
+    let pair = run_by(make, stage, verb.latency_program(), options, &arguments, Duration::from_secs(60))?;
+    parse_latency(&pair.client.stdout)
 }
 
 /// An argument for each word.

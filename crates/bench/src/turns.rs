@@ -96,7 +96,7 @@ fn measure_row(row: &Row, runner: &mut Runner, rounds: u32, progress: &ProgressB
     let mut cores_ns = Vec::new();
     let stage = runner.stage;
     let pair = [stage.core(Side::A), stage.core(Side::B)];
-    let busy = busy::others(pair).filter(|&share| share > busy::BUSY);
+    let busy = busy::note(pair);
     let mut look = || cores_ns.extend(cores::distance(pair));
     look();
     for round in 1..=rounds {
@@ -131,8 +131,7 @@ fn measure_row(row: &Row, runner: &mut Runner, rounds: u32, progress: &ProgressB
         let baseline_text = comparison.baseline.describe(unit);
         let mut outcome = Outcome::measured(row.name, row.what, baseline_text, unit, comparison.bar, &figures);
         let loopback = stage.loopback_reason().map(|reason| format!("on loopback: {reason}"));
-        let others = busy.map(|share| format!("other processes used {:.0} % of the two cores", share * 100.0));
-        outcome.note = loopback.into_iter().chain(others).reduce(|a, b| format!("{a}; {b}"));
+        outcome.note = loopback.into_iter().chain(busy.clone()).reduce(|a, b| format!("{a}; {b}"));
         match (why_not(&refusals), why_not(&failures)) {
             (Some(why), _) => outcome.skipped(why),
             (None, Some(why)) => outcome.failed(why),

@@ -33,7 +33,7 @@ pub fn run(request: &Request<'_>) -> Result<ExitCode> {
     let rounds = request.rounds.unwrap_or(if request.quick { 3 } else { 5 });
     let folder = tempfile::Builder::new().prefix("weir-bench-analyze-").tempdir().context("a folder for the files")?;
     let cores = cores::allowed()?;
-    let busy = cores.first_chunk().and_then(|cores| busy::others(*cores)).filter(|&share| share > busy::BUSY);
+    let busy = cores.first_chunk().and_then(|cores| busy::note(*cores));
     let mut outcomes = Vec::new();
     for (kind, sizes) in KINDS {
         let size = sizes[usize::from(!request.quick)] * MIB;
@@ -43,8 +43,7 @@ pub fn run(request: &Request<'_>) -> Result<ExitCode> {
         outcomes.extend(measure(&capture, rounds)?);
         std::fs::remove_file(&capture.path)?;
     }
-    if let Some(share) = busy {
-        let note = format!("other processes used {:.0} % of the two cores", share * 100.0);
+    if let Some(note) = busy {
         outcomes.iter_mut().for_each(|outcome| {
             outcome.note = Some(outcome.note.take().map_or(note.clone(), |before| format!("{before}; {note}")));
         });

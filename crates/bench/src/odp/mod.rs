@@ -23,7 +23,7 @@ pub fn run(request: &Request<'_>) -> Result<ExitCode> {
     let factor = if request.quick { 0.1 } else { 1.0 };
     eprintln!("weir bench odp: {}; {rounds} rounds", stage.describe());
     let cores = [stage.core(Side::A), stage.core(Side::B)];
-    let busy = busy::others(cores).filter(|&share| share > busy::BUSY);
+    let busy = busy::note(cores);
     let mut lines: Vec<Line> = vec![];
     for mode in ["warm", "cold", "figures"] {
         eprintln!("weir bench odp: {mode}");
@@ -31,8 +31,7 @@ pub fn run(request: &Request<'_>) -> Result<ExitCode> {
     }
     let mut outcomes = rows::outcomes(&lines);
     let loopback = stage.loopback_reason().map(|reason| format!("on loopback: {reason}"));
-    let others = busy.map(|share| format!("other processes used {:.0} % of the two cores", share * 100.0));
-    let note = loopback.into_iter().chain(others).reduce(|a, b| format!("{a}; {b}"));
+    let note = loopback.into_iter().chain(busy).reduce(|a, b| format!("{a}; {b}"));
     outcomes.iter_mut().for_each(|outcome| outcome.note = note.clone());
     let figures = Figures::of(&lines);
     show(request, &outcomes, &figures)?;
