@@ -29,7 +29,8 @@ fn json(words: &[&str]) -> Result<Value> {
 
 /// The server sends no RNR NAK once the page fault is resolved: slow pages leave the server's thread 10 ms for it. If the
 /// machine was too busy even for that, nothing is lost, so one of five tries must lose a READ.
-const SLOW_PAGES: &str = "about = \"slow pages\"\nbase = \"connectx4\"\n[page_faults]\nresolve_us = [10000, 12000]\n";
+pub const SLOW_PAGES: &str =
+    "about = \"slow pages\"\nbase = \"connectx4\"\n[page_faults]\nresolve_us = [10000, 12000]\n";
 
 fn damming(bed: &Bed) -> Result<()> {
     let folder = tempfile::tempdir()?;

@@ -2,6 +2,7 @@
 //! `--capture-snap headers`: tshark reads the headers.
 
 use crate::bed::{Bed, Topology, library};
+use crate::profiles::SLOW_PAGES;
 use crate::{fork, trial};
 use anyhow::{Context, Result, bail, ensure};
 use libtest_mimic::Trial;
@@ -10,12 +11,6 @@ use std::process::Command;
 use std::time::Duration;
 use weir_capture::{Direction, OwnedFrame};
 use weir_stage::{Child, Side};
-
-/// ConnectX-4 with a short ACK timeout, and page faults that are resolved long after the RNR NAK: a READ that is posted
-/// in the RNR wait of another is lost.
-const DAMMING: &str =
-    "about = \"slow pages\"\nbase = \"connectx4\"\n[ack_timeout]\nleast_exponent = 0\nfloor_ms = 100\n
-[page_faults]\nresolve_us = [10000, 12000]\n";
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = vec![];
@@ -59,7 +54,7 @@ fn dammed(bed: &Bed) -> Result<()> {
     for _ in 0..5 {
         let folder = tempfile::tempdir()?;
         let profile = folder.path().join("slow.toml");
-        std::fs::write(&profile, DAMMING)?;
+        std::fs::write(&profile, SLOW_PAGES)?;
         let file = folder.path().join("weir-%p.pcapng");
         let (profile, file) = (profile.to_str().context("UTF-8")?, file.to_str().context("UTF-8")?);
         let ring = ["--profile", profile, "--capture", file, "--capture-snap", "headers", "--capture-ring", "1M"];

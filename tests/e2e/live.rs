@@ -1,5 +1,6 @@
 //! `weir analyze --live`: running programs are watched without an option at their start, and do not notice it.
 
+use crate::analyze::SLOW_PAGES;
 use crate::bed::{Bed, Topology, WEIR, library};
 use crate::stat::until;
 use crate::trial;
@@ -45,9 +46,7 @@ fn report(watcher: Child) -> Result<(Value, Finished)> {
     Ok((serde_json::from_str(line).with_context(|| ended.printed())?, ended))
 }
 
-/// As in `analyze.rs`: with slow pages, one of five tries at the latest loses a READ.
-const SLOW_PAGES: &str = "about = \"slow pages\"\nbase = \"connectx4\"\n[page_faults]\nresolve_us = [10000, 12000]\n";
-
+/// With slow pages, one of five tries at the latest loses a READ.
 fn damming(bed: &Bed, options: &[&str]) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let profile = folder.path().join("slow.toml");

@@ -14,7 +14,7 @@ const QUICK: &str = "about = \"quick\"\nbase = \"connectx4\"\n[ack_timeout]\nlea
 [device]\nodp_rc = [\"send\", \"recv\", \"write\", \"read\", \"atomic\"]\n";
 
 /// As [`QUICK`], with page faults that are resolved long after the RNR NAK.
-const SLOW_PAGES: &str =
+pub const SLOW_PAGES: &str =
     "about = \"slow pages\"\nbase = \"connectx4\"\n[ack_timeout]\nleast_exponent = 0\nfloor_ms = 100\n
 [page_faults]\nresolve_us = [10000, 12000]\n";
 

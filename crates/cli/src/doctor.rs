@@ -4,6 +4,7 @@
 //! waits for the program, reads the files and reports. Processes that outlive the program are reported as they are
 //! then.
 
+use crate::run::{cannot_run, refuse};
 use crate::{library, signals};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -48,22 +49,13 @@ pub fn run(args: &DoctorArgs) -> ExitCode {
     };
     let ended = match run_program(&args.command, &preload, folder.path()) {
         Ok(ended) => ended,
-        Err(error) => {
-            let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
-            let program = args.command[0].to_string_lossy();
-            return refuse(code, &anyhow::Error::new(error).context(format!("cannot run {program}")));
-        }
+        Err(error) => return cannot_run(&args.command[0], error),
     };
     if let Err(error) = report(args, folder.path(), output, &ended) {
         eprintln!("weir: {error:#}");
     }
     drop(folder);
     end_like(ended.status)
-}
-
-fn refuse(code: u8, error: &anyhow::Error) -> ExitCode {
-    eprintln!("weir: {error:#}");
-    ExitCode::from(code)
 }
 
 /// LD_PRELOAD with the layer in front: it must come before Weir's libibverbs, which `weir run` puts last.
@@ -133,7 +125,7 @@ fn run_program(words: &[OsString], preload: &OsStr, folder: &Path) -> io::Result
     let mut child = command.spawn()?;
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(Ended { pid: child.id(), status, at: monotonic() });
+            return Ok(Ended { pid: child.id(), status, at: weir_device::now().0 });
         }
         pass_on(&child, &waited);
     }
@@ -219,16 +211,10 @@ fn alive_until(process: &str, path: &Path, ended: &Ended) -> Option<u64> {
     if was_killed {
         Some(ended.at)
     } else if maps().windows(name.len()).any(|window| window == name) {
-        Some(monotonic())
+        Some(weir_device::now().0)
     } else {
         None
     }
-}
-
-/// CLOCK_MONOTONIC, ns.
-fn monotonic() -> u64 {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
-    now.map_or(0, |now| now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
 }
 
 /// Ends as the program ended: with its exit code, or by its signal, without a core dump of this process.

@@ -37,11 +37,17 @@ pub fn run(args: &RunArgs) -> ExitCode {
         return refuse(126, &error);
     }
     let error = signals::restore_signals(Command::new(program).args(words).envs(variables)).exec();
+    cannot_run(program, error)
+}
+
+/// Prints why a program cannot be started; the exit code of env(1).
+pub fn cannot_run(program: &OsStr, error: io::Error) -> ExitCode {
     let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
     refuse(code, &anyhow::Error::new(error).context(format!("cannot run {}", program.to_string_lossy())))
 }
 
-fn refuse(code: u8, error: &anyhow::Error) -> ExitCode {
+/// Prints an error; the exit code.
+pub fn refuse(code: u8, error: &anyhow::Error) -> ExitCode {
     eprintln!("weir: {error:#}");
     ExitCode::from(code)
 }

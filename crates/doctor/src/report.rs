@@ -29,20 +29,9 @@ pub struct Process {
     pub received: u64,
     pub findings: Vec<Finding>,
     /// Libraries that registered ODP memory, the program's own code included.
-    pub on_demand: Vec<OnDemand>,
+    pub on_demand: Vec<Source>,
     /// What could not be observed.
     pub notes: Vec<String>,
-}
-
-/// ODP memory of a library.
-#[derive(Clone, Debug, Serialize)]
-pub struct OnDemand {
-    pub path: String,
-    /// It registered all memory of the process.
-    pub implicit: bool,
-    pub regions: u64,
-    pub bytes: u64,
-    pub largest: u64,
 }
 
 /// Version of the JSON.
@@ -84,14 +73,9 @@ fn process(trace: &Trace) -> Process {
         completed: sum(|qp| qp.completed),
         received: sum(|qp| qp.received),
         findings: detect(trace),
-        on_demand: trace.sources.iter().map(on_demand).collect(),
+        on_demand: trace.sources.clone(),
         notes: notes(trace),
     }
-}
-
-fn on_demand(source: &Source) -> OnDemand {
-    let Source { path, implicit, regions, bytes, largest } = source.clone();
-    OnDemand { path, implicit, regions, bytes, largest }
 }
 
 fn notes(trace: &Trace) -> Vec<String> {

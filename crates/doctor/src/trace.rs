@@ -2,6 +2,7 @@
 
 use crate::layout::{self, Header, MAGIC, QPS, QPS_AT, REQUESTS, REQUESTS_AT, SIZES, SOURCES, SOURCES_AT, TIMES};
 use anyhow::{Context, Result, ensure};
+use serde::Serialize;
 use zerocopy::FromBytes;
 
 /// A process.
@@ -78,9 +79,10 @@ pub struct Request {
 }
 
 /// A library that registered ODP memory.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Source {
     pub path: String,
+    /// It registered all memory of the process.
     pub implicit: bool,
     pub regions: u64,
     pub bytes: u64,

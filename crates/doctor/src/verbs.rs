@@ -1,5 +1,7 @@
 //! Numbers of verbs that the analysis needs: opcodes, statuses, and the times behind codes.
 
+use weir_wire::RnrTimer;
+
 pub const RC: u32 = 2;
 pub const WRITE: u8 = 0;
 pub const WRITE_IMM: u8 = 1;
@@ -14,15 +16,9 @@ pub const SUCCESS: u8 = 0;
 pub const RETRY_EXCEEDED: u8 = 12;
 pub const RNR_RETRY_EXCEEDED: u8 = 13;
 
-/// Delays of the RNR timer by code, in units of 10 µs (IBTA 9.7.5.2.8).
-const RNR: [u64; 32] = [
-    65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096,
-    6144, 8192, 12288, 16384, 24576, 32768, 49152,
-];
-
 /// Delay of an RNR timer, ns.
 pub fn rnr_delay(code: u8) -> u64 {
-    RNR[usize::from(code & 31)] * 10_000
+    RnrTimer::new(code).delay().as_nanos() as u64
 }
 
 /// T_tr of an ACK timeout, ns; `None`: there is no timeout (IBTA 9.7.6.1.3).

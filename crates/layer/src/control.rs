@@ -48,6 +48,8 @@ macro_rules! call {
     }};
 }
 
+pub(crate) use call;
+
 /// # Safety
 /// As in verbs.h.
 #[unsafe(no_mangle)]

@@ -1,6 +1,6 @@
 //! Registration of memory: the functions pass the address to which they return, which tells the calling library.
 
-use crate::control::{adopt, registered};
+use crate::control::{adopt, call, registered};
 use crate::quiet::{Uncancelled, observe};
 use crate::real::Next;
 use std::ffi::{c_int, c_uint, c_void};
@@ -48,13 +48,7 @@ macro_rules! register {
         let _uncancelled = Uncancelled::new();
         // SAFETY: the caller's PD.
         unsafe { adopt((*$pd).context) };
-        let Some(real) = $next.get() else {
-            // SAFETY: the calling thread's own variable.
-            unsafe { *libc::__errno_location() = libc::ENOSYS };
-            return std::ptr::null_mut();
-        };
-        // SAFETY: the caller's own call.
-        let mr = unsafe { real($pd, $($argument),*) };
+        let mr = call!($next, std::ptr::null_mut(), $pd, $($argument),*);
         observe(|| registered(mr, $implicit, $access as u32, $caller));
         mr
     }};

@@ -35,21 +35,11 @@ fn watch(program: &PathBuf, arguments: &[&str]) -> Watched {
     let output = command.output().unwrap();
     // A process that a signal ends has run until now.
     let killed = output.status.signal().is_some() || output.status.code() == Some(137);
-    let ended = killed.then(monotonic);
+    let ended = killed.then(|| weir_device::now().0);
     let files = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
     let mut traces: Vec<Trace> = files.map(|path| trace::read(&fs::read(path).unwrap(), ended).unwrap()).collect();
     traces.sort_by_key(|trace| trace.start_unix_ns);
     Watched { output, traces }
-}
-
-fn monotonic() -> u64 {
-    // SAFETY: writes a local variable.
-    let now = unsafe {
-        let mut now = std::mem::zeroed::<libc::timespec>();
-        libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now);
-        now
-    };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 fn passed(watched: &Watched) {
