@@ -11,7 +11,7 @@ pub const VARIABLE: &str = "WEIR_DOCTOR";
 /// How the names of these files end.
 pub const SUFFIX: &str = ".observed";
 /// The first bytes of a file; the last is the version of the layout.
-pub const MAGIC: [u8; 8] = *b"weirobs\x02";
+pub const MAGIC: [u8; 8] = *b"weirobs\x03";
 
 /// Entries of the tables.
 pub const QPS: usize = 16384;
@@ -35,8 +35,7 @@ pub const TIMES: usize = 32;
 pub struct Header {
     pub magic: [u8; 8],
     pub pid: u32,
-    /// The parent process.
-    pub parent: u32,
+    pub unused: u32,
     /// A moment on both clocks, and nanoseconds since 1970.
     pub start_ticks: u64,
     pub start_ns: u64,
@@ -53,8 +52,6 @@ pub struct Header {
     /// Regions of pinned memory, and their bytes.
     pub pinned: u64,
     pub pinned_bytes: u64,
-    /// Registrations with ODP for which the table of sources has no room.
-    pub sources_left_out: u64,
     /// The program's name, NUL-terminated.
     pub program: [u8; 64],
 }
@@ -75,10 +72,7 @@ pub struct Qp {
     pub retry_cnt: u8,
     pub rnr_retry: u8,
     pub max_rd_atomic: u8,
-    pub port: u8,
-    pub path_mtu: u8,
-    pub unused: u8,
-    pub created: u64,
+    pub unused: [u8; 3],
     /// 0 as long as it exists.
     pub destroyed: u64,
     pub posted: u64,
@@ -103,8 +97,6 @@ pub struct Qp {
 
 impl Qp {
     pub const USED: u32 = 1;
-    /// Its send work requests go to a function that the layer sees.
-    pub const SEEN: u32 = 2;
     /// A request of it is in the table.
     pub const KEPT: u32 = 4;
     /// It has been ready to send.

@@ -35,7 +35,6 @@ pub enum Counter {
     Unmatched,
     Pinned,
     PinnedBytes,
-    SourcesLeftOut,
 }
 
 /// The folder in which `weir doctor` expects files; `None`: this program is not observed.
@@ -71,7 +70,6 @@ pub fn make() -> bool {
     unsafe {
         let header = &mut *base.cast::<Header>();
         header.pid = std::process::id();
-        header.parent = libc::getppid() as u32;
         (header.start_ticks, header.start_ns) = (now.ticks, now.ns);
         (header.last_ticks, header.last_ns) = (now.ticks, now.ns);
         header.start_unix_ns = clock::unix_ns();
@@ -140,7 +138,6 @@ pub fn count(counter: Counter, by: u64) {
             Counter::Unmatched => &raw mut (*header).unmatched,
             Counter::Pinned => &raw mut (*header).pinned,
             Counter::PinnedBytes => &raw mut (*header).pinned_bytes,
-            Counter::SourcesLeftOut => &raw mut (*header).sources_left_out,
         }
     };
     // SAFETY: as above.
@@ -230,7 +227,6 @@ pub fn count_source(path: &[u8], bytes: u64, implicit: bool) {
         source.largest = source.largest.max(if implicit { 0 } else { bytes });
         return;
     }
-    count(Counter::SourcesLeftOut, 1);
 }
 
 /// Copies as much of a text as fits before a NUL; without the newline at its end.

@@ -102,9 +102,7 @@ impl Qp {
         let entry = unsafe { &mut *entry };
         entry.qp_num = number;
         entry.service = service as u32;
-        entry.created = clock::ticks();
         entry.device = context.device;
-        entry.bits |= layout::Qp::SEEN;
     }
 
     /// The QP of the program is gone.
@@ -165,8 +163,6 @@ impl Qp {
         set(IBV_QP_RNR_RETRY, &mut entry.rnr_retry, attr.rnr_retry);
         set(IBV_QP_MIN_RNR_TIMER, &mut entry.min_rnr_timer, attr.min_rnr_timer);
         set(IBV_QP_MAX_QP_RD_ATOMIC, &mut entry.max_rd_atomic, attr.max_rd_atomic);
-        set(IBV_QP_PORT, &mut entry.port, attr.port_num);
-        set(IBV_QP_PATH_MTU, &mut entry.path_mtu, attr.path_mtu as u8);
         if mask & IBV_QP_DEST_QPN != 0 {
             entry.dest_qp_num = attr.dest_qp_num;
         }
