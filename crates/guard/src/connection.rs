@@ -375,7 +375,7 @@ mod tests {
     }
 
     fn request(wr_id: u64, kind: Kind, bytes: u64) -> Request<u64> {
-        let remote = Remote { addr: 0x1000 * wr_id, rkey: 7 };
+        let remote = Remote { addr: 0x1000u64.wrapping_mul(wr_id), rkey: 7 };
         Request { wr_id, kind, bytes, remote, signaled: true, on_demand: false, repeatable: true, work: wr_id }
     }
 
