@@ -282,6 +282,16 @@ impl<T> Connection<T> {
         self.open.drain(..).filter(|open| !open.dummy).filter_map(|open| open.request).for_each(&mut each);
     }
 
+    /// Whether no request of the program is open.
+    pub fn is_idle(&self) -> bool {
+        self.open.iter().all(|open| open.dummy || open.request.is_none())
+    }
+
+    /// Number of open dummies.
+    pub fn dummies(&self) -> u32 {
+        self.dummies
+    }
+
     /// Number of open requests, dummies included.
     pub fn open(&self) -> usize {
         self.open.iter().filter(|open| open.request.is_some()).count()
