@@ -15,6 +15,9 @@ use std::collections::VecDeque;
 /// request without a completion leaves the send queue only with a later one.
 pub const SPARE: u32 = 16;
 
+/// So often a request starts again at most.
+const STARTS: u32 = 4;
+
 /// What the caller should do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -80,8 +83,8 @@ struct Open<T> {
     at: u64,
     psn: u32,
     dummy: bool,
-    /// When it was posted again.
-    again: Option<u64>,
+    /// How often it was posted again.
+    again: u32,
     /// It shall not be the reason to start again.
     barred: bool,
     flushed: bool,
@@ -155,7 +158,7 @@ impl<T> Connection<T> {
         let psn = self.next_psn;
         self.next_psn = (psn + request.kind.psns(request.bytes, self.mtu)) & PSN;
         let request = Some(request);
-        self.open.push_back(Open { request, at, psn, dummy, again: None, barred: false, flushed: false });
+        self.open.push_back(Open { request, at, psn, dummy, again: 0, barred: false, flushed: false });
     }
 
     /// The adapter has refused the last request that was entered or passed.
@@ -201,14 +204,13 @@ impl<T> Connection<T> {
     pub fn next(&self) -> Option<u64> {
         let (since, bytes) = self.oldest()?;
         let dummy = self.may_post_dummy().then(|| self.dummy_at(since, bytes));
-        let again = self.is_stuck_candidate().then(|| since + self.patience.stuck_after(bytes));
-        [dummy, again].into_iter().flatten().min()
+        [dummy, self.stuck_at(since, bytes)].into_iter().flatten().min()
     }
 
     /// What to do now.
     pub fn poll(&mut self, now: u64) -> Option<Action> {
         let (since, bytes) = self.oldest()?;
-        if self.is_stuck_candidate() && now >= since + self.patience.stuck_after(bytes) {
+        if self.stuck_at(since, bytes).is_some_and(|at| now >= at) {
             return Some(Action::StartAgain);
         }
         if self.may_post_dummy() && now >= self.dummy_at(since, bytes) {
@@ -223,13 +225,13 @@ impl<T> Connection<T> {
 
     /// Whether the QP can start again now, after the caller has reported all completions that there were.
     pub fn may_start_again(&self, now: u64) -> bool {
-        let stuck = |(since, bytes)| now >= since + self.patience.stuck_after(bytes);
-        self.is_stuck_candidate() && self.oldest().is_some_and(stuck)
+        self.oldest().and_then(|(since, bytes)| self.stuck_at(since, bytes)).is_some_and(|at| now >= at)
     }
 
-    /// The open requests that would go to pinned memory.
+    /// The open requests that would go to pinned memory, and do not yet.
     pub fn into_pinned(&self) -> impl Iterator<Item = &Request<T>> {
-        self.open.iter().filter_map(|open| open.request.as_ref()).filter(|request| request.on_demand)
+        let new = self.open.iter().filter(|open| open.again == 0);
+        new.filter_map(|open| open.request.as_ref()).filter(|request| request.on_demand)
     }
 
     /// The QP cannot start again for the sake of the oldest request.
@@ -271,7 +273,7 @@ impl<T> Connection<T> {
         self.served_until = now;
         self.open.iter_mut().filter_map(move |open| {
             open.flushed = false;
-            (open.at, open.again) = (now, Some(now));
+            (open.at, open.again) = (now, open.again + 1);
             open.request.as_mut()
         })
     }
@@ -310,16 +312,14 @@ impl<T> Connection<T> {
     fn learn(&mut self, now: u64, at: usize) {
         let open = &self.open[at];
         let took = now.saturating_sub(open.at.max(self.served_until));
-        match open.again {
-            Some(again) if open.request.as_ref().is_some_and(|request| request.on_demand) => {
-                self.patience.started_again(now.saturating_sub(again));
-            }
-            Some(_) => {}
-            None if open.dummy => {}
-            None => {
+        match (open.again, &open.request) {
+            (0, _) if open.dummy => {}
+            (0, _) => {
                 let bytes = self.bytes(at);
                 self.patience.learn(bytes, took);
             }
+            (_, Some(request)) if request.on_demand => self.patience.started_again(now.saturating_sub(open.at)),
+            _ => {}
         }
     }
 
@@ -355,17 +355,16 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Whether the oldest request is a READ that could start again.
-    fn is_stuck_candidate(&self) -> bool {
+    /// When the oldest request is to start again, if that is possible: a READ into ODP memory. Where the peer has lost
+    /// requests behind it, a second start makes up for the loss.
+    fn stuck_at(&self, since: u64, bytes: u64) -> Option<u64> {
         let mut open = self.open.iter().filter(|open| open.request.is_some() && !open.dummy);
-        let first = |open: &Open<T>| {
-            open.again.is_none() && !open.barred && open.request.as_ref().is_some_and(|request| request.on_demand)
-        };
-        self.guards.reissue
-            && self.ready
+        let oldest = open.next().filter(|open| open.again < STARTS && !open.barred)?;
+        let possible = self.guards.reissue
             && self.complete
-            && open.next().is_some_and(first)
-            && self.open.iter().all(|open| open.request.as_ref().is_some_and(|request| request.repeatable))
+            && oldest.request.as_ref().is_some_and(|request| request.on_demand)
+            && self.open.iter().all(|open| open.request.as_ref().is_some_and(|request| request.repeatable));
+        possible.then(|| since + (self.patience.stuck_after(bytes) << oldest.again))
     }
 }
 
@@ -460,7 +459,8 @@ mod tests {
         assert_eq!(connection.resume(|work| over.push(work)), 5);
         assert_eq!(over, [2], "the WRITE was over");
         assert_eq!(connection.again(2 * MS).map(|request| request.wr_id).collect::<Vec<_>>(), [3]);
-        assert_eq!(connection.next(), None, "a READ starts again once");
+        assert_eq!(connection.next(), Some(10 * MS), "the next start comes later");
+        assert_eq!(connection.into_pinned().count(), 0);
         complete(&mut connection, 3 * MS, 3);
         connection.post(4 * MS, read(5));
         assert_eq!(connection.next(), Some(8 * MS));

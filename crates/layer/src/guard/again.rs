@@ -118,7 +118,7 @@ fn resume(state: &mut State, context: &Context, flush: Flush, slab: &Arc<Slab>, 
     let qp = state.qp;
     let all = connected
         && state.connection.again(steady_ns()).all(|request| {
-            if request.on_demand {
+            if request.on_demand && request.work.pinned.is_none() {
                 request.work.pinned = slab.piece(offset, request.bytes as usize);
                 offset += request.bytes as usize;
                 if request.work.pinned.is_none() {
