@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod connection;
+mod depth;
 mod list;
 mod pages;
 mod patience;
@@ -31,6 +32,7 @@ mod request;
 mod rnr;
 
 pub use connection::{Action, Completed, Connection, Flushed, SPARE};
+pub use depth::Depth;
 pub use list::{Guards, UnknownGuard};
 pub use pages::Pages;
 pub use request::{Kind, Remote, Request};

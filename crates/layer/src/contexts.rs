@@ -37,6 +37,9 @@ pub struct Context {
 /// `ibv_poll_cq`, which may be a cancellation point: a cancelled thread unwinds through it.
 pub type PollCq = unsafe extern "C-unwind" fn(*mut ibv_cq, i32, *mut ibv_wc) -> i32;
 
+/// `ibv_post_send`.
+pub type PostSend = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> i32;
+
 /// `ibv_post_recv`.
 pub type PostRecv = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> i32;
 
@@ -45,7 +48,7 @@ pub type PostRecv = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mu
 pub struct Real {
     pub poll_cq: Option<PollCq>,
     pub req_notify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, i32) -> i32>,
-    pub post_send: Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> i32>,
+    pub post_send: Option<PostSend>,
     pub post_recv: Option<PostRecv>,
     pub advise_mr: Option<unsafe extern "C" fn(*mut ibv_pd, i32, u32, *mut ibv_sge, u32) -> i32>,
     pub create_cq_ex: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex>,

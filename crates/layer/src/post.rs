@@ -1,7 +1,7 @@
 //! `ibv_post_send` and `ibv_poll_cq`: the functions of a context that programs call for each message.
 
 use crate::clock::ticks;
-use crate::contexts::CONTEXTS;
+use crate::contexts::{CONTEXTS, PostSend};
 use crate::file;
 use crate::guard::{self, list};
 use crate::objects::{CQS, Cq, NUMBERS, QPS};
@@ -30,6 +30,22 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *
     };
     own.posting.lock();
     // SAFETY: the caller's list of work requests.
+    let left = if list().any() { observe(|| unsafe { guard::post::before(own, wr) }) } else { None };
+    // SAFETY: as above; the caller's own call.
+    let status = unsafe {
+        match left.filter(|left| !left.is_null()) {
+            None => post(own, real, qp, wr, bad),
+            Some(left) => guard::post::post_part(wr, left, bad, |wr| post(own, real, qp, wr, bad)),
+        }
+    };
+    own.posting.unlock();
+    status
+}
+
+/// Posts a list, and observes it. The caller holds `posting`.
+#[inline]
+unsafe fn post(own: &Qp, real: PostSend, qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
+    // SAFETY: the caller's list of work requests.
     let staged = observe(|| unsafe { stage(own, wr) }).unwrap_or(0);
     // SAFETY: the caller's own call.
     let status = unsafe { real(qp, wr, bad) };
@@ -37,16 +53,11 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *
         // SAFETY: the caller's list, and its variable, which the library has set to a member of the list.
         observe(|| unsafe { refused(own, wr, bad, staged) });
     }
-    own.posting.unlock();
     status
 }
 
 /// Opens the requests of a list; returns how many were seen.
 unsafe fn stage(own: &Qp, mut wr: *mut ibv_send_wr) -> u64 {
-    if list().any() {
-        // SAFETY: guaranteed by the caller of `post_send`.
-        unsafe { guard::post::before(own, wr) };
-    }
     if !own.is_observed() {
         return 0;
     }

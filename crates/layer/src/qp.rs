@@ -60,9 +60,9 @@ pub struct Building {
     /// The last of them.
     pub last: Posted,
     pub started: u64,
-    /// For the guards: the requests before `guarded`, the last one, and what was entered.
+    /// For the guards: the requests, and after they were entered their kinds, bytes, and whether they have a completion.
     pub batch: Vec<weir_guard::Request<Work>>,
-    pub entered: Vec<(Kind, u64)>,
+    pub entered: Vec<(Kind, u64, bool)>,
 }
 
 // SAFETY: `building` is used under `posting` only.

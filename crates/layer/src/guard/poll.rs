@@ -121,6 +121,9 @@ pub fn completed(own: &Qp, wr_id: u64, status: c_int) -> Ended {
         let ended = state.connection.completed(steady_ns(), wr_id, success, |work, good| {
             copied &= !good || deliver(&work);
         });
+        if ended != Completed::Dummy {
+            state.depth.completed(success);
+        }
         state.settle();
         ended
     });
