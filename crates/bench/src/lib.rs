@@ -102,7 +102,7 @@ struct Alone {
     run: fn(&Request<'_>) -> Result<ExitCode>,
 }
 
-const ALONE: [Alone; 12] = [
+const ALONE: [Alone; 13] = [
     Alone {
         name: "analyze",
         what: "captures: bytes per second of one core, against tshark (only when named, alone)",
