@@ -2,7 +2,6 @@
 
 use crate::clock::ticks;
 use crate::contexts::CONTEXTS;
-use crate::file;
 use crate::objects::{CQS, Cq, NUMBERS, QPS};
 use crate::qp::{Found, Qp};
 use crate::quiet::{Uncancelled, observe};
@@ -93,7 +92,7 @@ pub unsafe extern "C-unwind" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut i
         // SAFETY: the caller's own call.
         return unsafe { real(cq, most, wc) };
     };
-    let before = ticks();
+    let time = own.time_of_poll();
     // SAFETY: the caller's own call.
     let count = unsafe { real(cq, most, wc) };
     if count > 0 {
@@ -101,10 +100,8 @@ pub unsafe extern "C-unwind" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut i
         let completions = unsafe { std::slice::from_raw_parts(wc, count as usize) };
         observe(|| polled(own, completions));
     }
-    // It was empty at some time after `before`.
     if count >= 0 && count < most {
-        own.dry.store(before, Relaxed);
-        file::note_time_at(before);
+        own.seen_empty(time);
     }
     count
 }
@@ -157,7 +154,7 @@ pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -
     if solicited_only == 0
         && let Some(own) = CQS.get(cq as u64)
     {
-        own.armed.store(ticks(), Relaxed);
+        own.arm();
     }
     let _uncancelled = Uncancelled::new();
     // SAFETY: the caller's own call.
