@@ -125,10 +125,11 @@ pub unsafe extern "C-unwind" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut i
         // SAFETY: the caller's own call.
         return unsafe { real(cq, most, wc) };
     };
-    let before = ticks();
+    let observed = file::exists();
+    let time = if observed { own.time_of_poll() } else { None };
     // SAFETY: the caller's own call.
     let count = unsafe { if own.guard.is_on() { guard::poll::poll_cq(own, cq, most, wc) } else { real(cq, most, wc) } };
-    if !file::exists() {
+    if !observed {
         return count;
     }
     if count > 0 {
@@ -136,10 +137,8 @@ pub unsafe extern "C-unwind" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut i
         let completions = unsafe { std::slice::from_raw_parts(wc, count as usize) };
         observe(|| polled(own, completions));
     }
-    // It was empty at some time after `before`.
     if count >= 0 && count < most {
-        own.dry.store(before, Relaxed);
-        file::note_time_at(before);
+        own.seen_empty(time);
     }
     count
 }
@@ -192,7 +191,7 @@ pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -
     if solicited_only == 0
         && let Some(own) = CQS.get(cq as u64)
     {
-        own.armed.store(ticks(), Relaxed);
+        own.arm();
     }
     let _uncancelled = Uncancelled::new();
     // SAFETY: the caller's own call.

@@ -11,10 +11,28 @@ pub const SHORTEST_TIMEOUT: u64 = 7_000_000;
 const FLOOR: u64 = 4096 << 16;
 /// RNR waits are longer than the delay that the peer asked for, up to this many times (T fig 4.2 to 4.4, 5.3, 6.2).
 const RNR_FACTOR: u64 = 6;
+/// And at least twice as long.
+const LEAST_RNR_FACTOR: u64 = 2;
 
 /// The least time of a timeout with this ACK timeout, ns: T_tr. Without a timeout there is none.
 pub fn shortest_timeout(code: u8) -> u64 {
     verbs::ack_timeout(code).unwrap_or(u64::MAX)
+}
+
+/// The least time of a timeout on adapters with the common floor, ns: 1.5 T_tr at least (T fig 4.5, 5.3, 6.2), of which
+/// a program that polls rarely misses a little.
+pub fn usual_timeout(code: u8) -> u64 {
+    shortest_timeout(code).clamp(FLOOR, u64::MAX / 8) / 5 * 7
+}
+
+/// The longest time of one timeout, ns: four times T_tr (IBTA C9-139), on adapters with the common floor.
+pub fn longest_timeout(code: u8) -> u64 {
+    4 * shortest_timeout(code).clamp(FLOOR, u64::MAX / 4)
+}
+
+/// The shortest wait after an RNR NAK of the peer on an adapter that has been measured, ns.
+pub fn shortest_rnr_wait(rnr_timer: u8) -> u64 {
+    LEAST_RNR_FACTOR * verbs::rnr_delay(rnr_timer)
 }
 
 /// Whether a time can be a timeout of an adapter with the common floor.
