@@ -28,6 +28,8 @@ pub struct Cq {
     pub dry: AtomicU64,
     /// When the program requested an event that has not come; 0: it did not.
     pub armed: AtomicU64,
+    /// The program waited for an event, and then requested the next one before it polled.
+    pub waited: AtomicBool,
     /// In a forked child: it is a CQ of the parent, so the child's polls only pass through.
     inherited: AtomicBool,
     /// The library's `start_poll` and `next_poll`, for an extended CQ.
@@ -43,6 +45,7 @@ impl Cq {
         own.context.store(std::ptr::from_ref(context).cast_mut(), Release);
         own.dry.store(0, Relaxed);
         own.armed.store(0, Relaxed);
+        own.waited.store(false, Relaxed);
         CQS.insert(cq as u64, own);
         own
     }
