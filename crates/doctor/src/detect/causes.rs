@@ -58,6 +58,10 @@ pub fn of<'a>(trace: &Trace, stall: &'a Stall) -> Option<Cause<'a>> {
     if !receives && !qp.no_odp && stall.late >= delay.max(PENDING) && is_pending {
         return cause(Kind::PageFault, 0.5);
     }
+    if !receives && !is_long && !is_pending && stall.late >= SHORTEST_TIMEOUT {
+        // Adaptive retransmission, or a timer that began with an earlier request, as Soft-RoCE's does.
+        return cause(Kind::Timeout, 0.3);
+    }
     is_long.then_some(Cause { kind: Kind::Timeout, confidence: 0.5, stall })
 }
 

@@ -160,6 +160,20 @@ fn a_send_that_is_late_by_the_ack_timeout_lost_a_packet() {
 }
 
 #[test]
+fn a_write_that_is_late_by_less_than_the_ack_timeout_may_have_lost_a_packet() {
+    let mut trace = process(2);
+    trace.qps.iter_mut().for_each(|qp| (qp.timeout, qp.min_rnr_timer) = (14, 12));
+    add(&mut trace, 0, WRITE, 0, 40 * MS);
+    add(&mut trace, 1, WRITE, 0, 68 * MS);
+    assert_eq!(found(&mut trace), [(Kind::Timeout, 1), (Kind::Timeout, 1)]);
+    let sure: Vec<f64> = detect(&trace).iter().map(|finding| finding.confidence).collect();
+    assert_eq!(sure, [0.5, 0.3]);
+    // A peer waits for its page for so long, if its RNR delay is long.
+    trace.qps[0].min_rnr_timer = 20;
+    assert_eq!(found(&mut trace), [(Kind::Timeout, 1), (Kind::PageFault, 1)]);
+}
+
+#[test]
 fn the_peer_of_a_device_without_odp_has_no_page_faults() {
     let mut trace = process(1);
     add(&mut trace, 0, WRITE, 0, 5 * MS);
