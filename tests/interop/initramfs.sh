@@ -39,7 +39,7 @@ for program; do
 	cp -L "$(command -v "$program")" "$to/"
 done
 # The guest is unpacked into memory: no debug information.
-strip --strip-debug usr/bin/* usr/lib/weir/* 2>/dev/null || true
+strip --strip-debug usr/bin/* usr/lib/weir/*
 mkdir -p ".$(dirname "$provider")"
 cp "$provider" ".$provider"
 # libgcc_s is loaded when a thread is cancelled.

@@ -140,7 +140,7 @@ def difference(after, before):
 
 def miscounted(process, device, work):
     """In what the report of a process is not what the program did."""
-    seen = {name: process[name] for name in ('devices', 'qps', 'posted', 'completed', 'received')}
+    seen = {name: process.get(name) for name in ('devices', 'qps', 'posted', 'completed', 'received')}
     right = {'devices': [device], 'qps': 1, 'posted': work.requests, 'completed': work.requests,
              'received': work.receives}
     yield from (f'{name} is {seen[name]}, should be {right[name]}' for name in seen if seen[name] != right[name])
