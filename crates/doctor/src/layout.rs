@@ -101,6 +101,8 @@ impl Qp {
     pub const KEPT: u32 = 4;
     /// It has been ready to send.
     pub const READY: u32 = 8;
+    /// Its device cannot have ODP memory.
+    pub const NO_ODP: u32 = 16;
 }
 
 /// A request that took long, or failed.

@@ -45,6 +45,8 @@ pub struct Qp {
     pub received: u64,
     /// It was ready to send, but its requests do not pass through functions that the layer sees.
     pub hidden: bool,
+    /// Its device cannot have ODP memory.
+    pub no_odp: bool,
     pub served: Served,
 }
 
@@ -151,6 +153,7 @@ pub fn read(bytes: &[u8], alive_until: Option<u64>) -> Result<Trace> {
             completed: qp.completed,
             failed: qp.failed,
             received: qp.received,
+            no_odp: qp.bits & layout::Qp::NO_ODP != 0,
             hidden: qp.bits & layout::Qp::READY != 0 && qp.posted == 0 && qp.received == 0,
             served: qp.served,
         });

@@ -32,6 +32,8 @@ pub struct Context {
     pub real: Real,
     /// Posting to it, and polling an extended CQ, is no cancellation point.
     pub posts_uncancelled: bool,
+    /// It cannot have ODP memory.
+    pub no_odp: bool,
 }
 
 /// `ibv_poll_cq`, which may be a cancellation point: a cancelled thread unwinds through it.
@@ -57,7 +59,7 @@ pub struct Real {
 
 impl Context {
     /// Remembers a context. The caller holds CONTROL.
-    pub fn enter(context: *mut ibv_context, real: Real) {
+    pub fn enter(context: *mut ibv_context, real: Real, no_odp: bool) {
         static LAST: AtomicU32 = AtomicU32::new(0);
         let mut device = [0; 32];
         // SAFETY: an open context has a device with a NUL-terminated name.
@@ -65,7 +67,7 @@ impl Context {
         file::fill(&mut device, name.to_bytes());
         // Weir defers a cancel by itself, and mlx5 posts without a system call; Soft-RoCE writes to a file.
         let posts_uncancelled = [&b"weir_"[..], b"mlx5_"].iter().any(|prefix| device.starts_with(prefix));
-        let own = Context { index: LAST.fetch_add(1, Relaxed) + 1, device, real, posts_uncancelled };
+        let own = Context { index: LAST.fetch_add(1, Relaxed) + 1, device, real, posts_uncancelled, no_odp };
         CONTEXTS.insert(context as u64, Box::leak(Box::new(own)));
     }
 

@@ -346,7 +346,10 @@ unsafe fn patch(context: *mut ibv_context) {
         create_cq_ex: cq,
         create_qp_ex: qp,
     };
-    Context::enter(context, real);
+    let query = extended.filter(|_| has(offset_of!(verbs_context, query_device_ex)));
+    // SAFETY: as above.
+    let no_odp = query.is_some_and(|verbs| unsafe { lacks_odp(context, verbs) });
+    Context::enter(context, real, no_odp);
     // SAFETY: the types differ in whether a cancelled thread may unwind through the functions.
     ops.poll_cq = unsafe { std::mem::transmute::<Option<PollCq>, Option<_>>(Some(post::poll_cq)) };
     ops.req_notify_cq = Some(post::req_notify_cq);
@@ -364,6 +367,17 @@ unsafe fn patch(context: *mut ibv_context) {
                 (*verbs).create_qp_ex = Some(create_qp_ex_of_context);
             }
         }
+    }
+}
+
+/// Whether a device says that it cannot have ODP memory.
+unsafe fn lacks_odp(context: *mut ibv_context, verbs: *mut verbs_context) -> bool {
+    // SAFETY: an open context that has this member; numbers, for which all zeros is valid.
+    unsafe {
+        let Some(query) = (*verbs).query_device_ex else { return false };
+        let mut attr: ibv_device_attr_ex = std::mem::zeroed();
+        let status = query(context, std::ptr::null(), &mut attr, size_of::<ibv_device_attr_ex>());
+        status == 0 && attr.odp_caps.general_caps & IBV_ODP_SUPPORT == 0
     }
 }
 

@@ -37,6 +37,8 @@ pub struct Cq {
     untimed: AtomicU32,
     /// When the program requested an event that has not come; 0: it did not.
     pub armed: AtomicU64,
+    /// The program waited for an event, and then requested the next one before it polled.
+    pub waited: AtomicBool,
     /// In a forked child: it is a CQ of the parent, so the child's polls only pass through.
     inherited: AtomicBool,
     /// The library's `start_poll` and `next_poll`, for an extended CQ.
@@ -55,6 +57,7 @@ impl Cq {
         own.untimed.store(0, Relaxed);
         own.armed.store(0, Relaxed);
         own.guard.open(more);
+        own.waited.store(false, Relaxed);
         CQS.insert(cq as u64, own);
         own
     }

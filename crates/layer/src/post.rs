@@ -161,12 +161,28 @@ fn polled(own: &Cq, completions: &[ibv_wc]) {
 /// The circumstances of a completion that was just polled. A program that found the CQ empty after it had requested an
 /// event waits for this event. Otherwise the completion may have been there before.
 pub fn found(cq: &Cq) -> Found {
-    let (missing, requested) = (cq.dry.load(Relaxed), cq.armed.load(Relaxed));
-    let armed = requested != 0 && missing >= requested;
-    if armed {
+    let (waits, waited) = (waits(cq), cq.waited.load(Relaxed));
+    if waits {
         cq.armed.store(0, Relaxed);
     }
-    Found { now: ticks(), missing, armed }
+    if waited {
+        cq.waited.store(false, Relaxed);
+    }
+    Found { now: ticks(), missing: cq.dry.load(Relaxed), armed: waits || waited }
+}
+
+/// The program requests an event. Most programs do so when the event before has come, and poll then.
+fn requested(cq: &Cq) {
+    if waits(cq) {
+        cq.waited.store(true, Relaxed);
+    }
+    cq.arm();
+}
+
+/// Whether the program found the CQ empty after it had requested an event.
+fn waits(cq: &Cq) -> bool {
+    let requested = cq.armed.load(Relaxed);
+    requested != 0 && cq.dry.load(Relaxed) >= requested
 }
 
 /// Reports a completion to its QP.
@@ -191,7 +207,7 @@ pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -
     if solicited_only == 0
         && let Some(own) = CQS.get(cq as u64)
     {
-        own.arm();
+        requested(own);
     }
     let _uncancelled = Uncancelled::new();
     // SAFETY: the caller's own call.
@@ -206,7 +222,7 @@ mod tests {
     fn a_program_waits_if_the_cq_was_empty_after_it_requested_an_event() {
         let cq = Cq::default();
         let empty = || cq.dry.store(ticks(), Relaxed);
-        let request = || cq.armed.store(ticks(), Relaxed);
+        let request = || requested(&cq);
         empty();
         assert!(!found(&cq).armed, "no event was requested");
         request();
@@ -215,5 +231,20 @@ mod tests {
         assert!(found(&cq).armed, "the event was still to come");
         empty();
         assert!(!found(&cq).armed, "it has come");
+    }
+
+    #[test]
+    fn a_program_that_requests_the_next_event_before_it_polls_has_waited() {
+        let cq = Cq::default();
+        let empty = || cq.dry.store(ticks(), Relaxed);
+        requested(&cq);
+        for _ in 0..3 {
+            empty();
+            requested(&cq);
+            assert!(found(&cq).armed, "the event has come");
+            assert!(!found(&cq).armed, "its completion was polled");
+        }
+        requested(&cq);
+        assert!(!found(&cq).armed, "the CQ was not empty meanwhile");
     }
 }

@@ -124,6 +124,9 @@ impl Qp {
         entry.qp_num = number;
         entry.service = service as u32;
         entry.device = context.device;
+        if context.no_odp {
+            entry.bits |= layout::Qp::NO_ODP;
+        }
     }
 
     /// The QP of the program is gone.

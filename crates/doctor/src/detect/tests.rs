@@ -201,6 +201,46 @@ fn a_send_that_is_late_by_the_rnr_delay_waits_for_a_receive() {
     add(&mut trace, 1, SEND, 0, 90 * US);
     add(&mut trace, 2, SEND, 0, 4 * MS).status = crate::verbs::RNR_RETRY_EXCEEDED;
     assert_eq!(found(&mut trace), [(Kind::RnrWait, 1), (Kind::RnrWait, 1)]);
+    let sure = |trace: &Trace| detect(trace).iter().map(|finding| finding.confidence).fold(1.0, f64::min);
+    assert_eq!(sure(&trace), 0.8);
+    trace.requests.iter_mut().for_each(|request| request.armed = true);
+    assert_eq!(sure(&trace), 0.5, "the program may have waited for a processor");
+}
+
+#[test]
+fn a_send_that_is_late_by_the_ack_timeout_lost_a_packet() {
+    let mut trace = process(4);
+    trace.qps.iter_mut().for_each(|qp| qp.timeout = 14);
+    // T_tr is 67.1 ms, and Soft-RoCE's timer comes early by ticks of the kernel.
+    for (qp, late) in [61, 68, 131].into_iter().enumerate() {
+        add(&mut trace, qp, SEND, 0, late * MS);
+    }
+    add(&mut trace, 3, SEND, 0, 100 * MS);
+    let kinds: Vec<Kind> = found(&mut trace).into_iter().map(|(kind, _)| kind).collect();
+    assert_eq!(kinds, [Kind::Timeout, Kind::Timeout, Kind::Timeout, Kind::RnrWait]);
+}
+
+#[test]
+fn a_write_that_is_late_by_less_than_the_ack_timeout_may_have_lost_a_packet() {
+    let mut trace = process(2);
+    trace.qps.iter_mut().for_each(|qp| (qp.timeout, qp.min_rnr_timer) = (14, 12));
+    add(&mut trace, 0, WRITE, 0, 40 * MS);
+    add(&mut trace, 1, WRITE, 0, 68 * MS);
+    assert_eq!(found(&mut trace), [(Kind::Timeout, 1), (Kind::Timeout, 1)]);
+    let sure: Vec<f64> = detect(&trace).iter().map(|finding| finding.confidence).collect();
+    assert_eq!(sure, [0.5, 0.3]);
+    // A peer waits for its page for so long, if its RNR delay is long.
+    trace.qps[0].min_rnr_timer = 20;
+    assert_eq!(found(&mut trace), [(Kind::Timeout, 1), (Kind::PageFault, 1)]);
+}
+
+#[test]
+fn the_peer_of_a_device_without_odp_has_no_page_faults() {
+    let mut trace = process(1);
+    add(&mut trace, 0, WRITE, 0, 5 * MS);
+    assert_eq!(found(&mut trace), [(Kind::PageFault, 1)]);
+    trace.qps[0].no_odp = true;
+    assert_eq!(found(&mut trace), []);
 }
 
 #[test]

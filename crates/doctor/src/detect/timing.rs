@@ -14,9 +14,18 @@ const RNR_FACTOR: u64 = 6;
 /// And at least twice as long.
 const LEAST_RNR_FACTOR: u64 = 2;
 
-/// The least time of a timeout with this ACK timeout, ns: T_tr. Without a timeout there is none.
+/// Soft-RoCE counts a timeout in ticks of the kernel, mostly of 4 ms. It comes up to two of them before T_tr, ns.
+const TICKS: u64 = 8_000_000;
+
+/// The least time of a timeout with this ACK timeout, ns: T_tr, or a little less. Without a timeout there is none.
 pub fn shortest_timeout(code: u8) -> u64 {
-    verbs::ack_timeout(code).unwrap_or(u64::MAX)
+    verbs::ack_timeout(code).map_or(u64::MAX, |time| time - TICKS.min(time / 4))
+}
+
+/// Whether a time is that of one timeout with this ACK timeout, or of two in a row, for an adapter that adds nothing.
+pub fn is_timeout(code: u8, ns: u64) -> bool {
+    let Some(time) = verbs::ack_timeout(code) else { return false };
+    (1..=2).any(|count| (count * shortest_timeout(code)..=count * (time + time / 8)).contains(&ns))
 }
 
 /// The least time of a timeout on adapters with the common floor, ns: 1.5 T_tr at least (T fig 4.5, 5.3, 6.2), of which
