@@ -6,6 +6,7 @@
 //! A request is tracked from the first READ on: without a READ there is neither damming nor flood, and programs that do
 //! not READ pay next to nothing.
 
+use crate::answer::{Action, Completed, Flushed};
 use crate::list::Guards;
 use crate::patience::Patience;
 use crate::request::{Kind, Remote, Request};
@@ -14,37 +15,6 @@ use std::collections::VecDeque;
 /// Places that dummies may take in a send queue, in addition to the program's requests. All of them may be taken: a
 /// request without a completion leaves the send queue only with a later one.
 pub const SPARE: u32 = 16;
-
-/// What the caller should do now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Post a READ or WRITE of no bytes, without a completion, and enter it with [`Connection::posted_dummy`]. To no bytes
-    /// no check of address and key applies (IBTA C9-88), and the program's own requests show that the peer permits the
-    /// kind.
-    Dummy { kind: Kind, remote: Remote },
-    /// Start the QP again, as the description of the crate says; or call [`Connection::cannot_start_again`].
-    StartAgain,
-}
-
-/// The request of a completion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Completed {
-    /// It is not tracked: the program gets the completion.
-    Unknown,
-    /// The program gets the completion.
-    Theirs,
-    /// It is a dummy: the program must not see the completion.
-    Dummy,
-}
-
-/// The request of a completion after the caller has taken the QP to ERROR.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flushed {
-    /// It will be posted again: the program must not see the completion.
-    Kept,
-    /// It is not tracked: the program gets the completion.
-    Unknown,
-}
 
 /// The requests of a QP. `T` is what the caller needs to post one again.
 #[derive(Debug)]
@@ -71,7 +41,12 @@ pub struct Connection<T> {
     dummies: u32,
     since_completion: u32,
     last_dummy: u64,
+    /// Requests are posted again in turn.
+    in_turn: bool,
 }
+
+/// READs that are posted again in turn: adapters have at most as many on their way (max_qp_rd_atom).
+const IN_TURN: usize = 16;
 
 #[derive(Debug)]
 struct Open<T> {
@@ -82,6 +57,10 @@ struct Open<T> {
     dummy: bool,
     /// When it was posted again.
     again: Option<u64>,
+    /// It shall be posted again.
+    waits: bool,
+    /// The peer may have executed it: it replays the READ.
+    repeats: bool,
     /// It shall not be the reason to start again.
     barred: bool,
     flushed: bool,
@@ -106,6 +85,7 @@ impl<T> Connection<T> {
             dummies: 0,
             since_completion: 0,
             last_dummy: 0,
+            in_turn: false,
         }
     }
 
@@ -155,7 +135,8 @@ impl<T> Connection<T> {
         let psn = self.next_psn;
         self.next_psn = (psn + request.kind.psns(request.bytes, self.mtu)) & PSN;
         let request = Some(request);
-        self.open.push_back(Open { request, at, psn, dummy, again: None, barred: false, flushed: false });
+        let [barred, flushed, waits, repeats] = [false; 4];
+        self.open.push_back(Open { request, at, psn, dummy, again: None, waits, repeats, barred, flushed });
     }
 
     /// The adapter has refused the last request that was entered or passed.
@@ -178,7 +159,7 @@ impl<T> Connection<T> {
             self.complete = true;
             self.learn(now, at);
         } else {
-            self.ready = false;
+            (self.ready, self.in_turn) = (false, false);
         }
         for place in 0..=at {
             let open = &mut self.open[place];
@@ -200,6 +181,9 @@ impl<T> Connection<T> {
     /// When to call [`Connection::poll`] next; `None`: not before the next post.
     pub fn next(&self) -> Option<u64> {
         let (since, bytes) = self.oldest()?;
+        if self.is_starting() {
+            return Some(since + self.patience.dummy_after(bytes));
+        }
         let dummy = self.may_post_dummy().then(|| self.dummy_at(since, bytes));
         let again = self.is_stuck_candidate().then(|| since + self.patience.stuck_after(bytes));
         [dummy, again].into_iter().flatten().min()
@@ -208,6 +192,11 @@ impl<T> Connection<T> {
     /// What to do now.
     pub fn poll(&mut self, now: u64) -> Option<Action> {
         let (since, bytes) = self.oldest()?;
+        if self.is_starting() {
+            // The peer has lost what was posted last, or is slow: what follows shows it.
+            self.in_turn &= now < since + self.patience.dummy_after(bytes);
+            return (!self.in_turn).then_some(Action::PostAgain);
+        }
         if self.is_stuck_candidate() && now >= since + self.patience.stuck_after(bytes) {
             return Some(Action::StartAgain);
         }
@@ -263,17 +252,36 @@ impl<T> Connection<T> {
                 each(request.work);
             }
         }
+        self.in_turn = true;
+        let mut reads = 0;
+        for open in &mut self.open {
+            let read = open.request.as_ref().is_some_and(|request| request.kind == Kind::Read);
+            reads += usize::from(read);
+            (open.flushed, open.waits, open.repeats) = (false, open.request.is_some(), read && reads <= IN_TURN);
+        }
         self.open.front().map_or(self.next_psn, |open| open.psn)
     }
 
-    /// The requests to post again, in order. Those that are `on_demand` go to pinned memory.
+    /// The requests to post again now, in order. Those that are `on_demand` go to pinned memory. An adapter with damming
+    /// loses what arrives while it replays a READ, so others follow after its completion: while
+    /// [`Connection::is_starting`], call this again after each completion, and post nothing new.
     pub fn again(&mut self, now: u64) -> impl Iterator<Item = &mut Request<T>> {
-        self.served_until = now;
-        self.open.iter_mut().filter_map(move |open| {
-            open.flushed = false;
-            (open.at, open.again) = (now, Some(now));
-            open.request.as_mut()
-        })
+        let replayed = |open: &Open<T>| open.repeats && open.request.as_ref().is_some_and(|request| request.signaled);
+        let first = self.open.iter().position(replayed).filter(|_| self.in_turn);
+        if self.is_starting() {
+            self.served_until = now;
+        }
+        self.open.iter_mut().take(first.map_or(usize::MAX, |first| first + 1)).filter(|open| open.waits).filter_map(
+            move |open| {
+                (open.at, open.again, open.waits) = (now, Some(now), false);
+                open.request.as_mut()
+            },
+        )
+    }
+
+    /// Whether requests have still to be posted again.
+    pub fn is_starting(&self) -> bool {
+        self.open.back().is_some_and(|last| last.waits)
     }
 
     /// Ends all requests: the QP was reset, failed or destroyed. `each` gets them.
@@ -354,6 +362,7 @@ impl<T> Connection<T> {
         self.guards.reissue
             && self.ready
             && self.complete
+            && !self.is_starting()
             && open.next().is_some_and(first)
             && self.open.iter().all(|open| open.request.as_ref().is_some_and(|request| request.repeatable))
     }
