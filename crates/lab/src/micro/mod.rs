@@ -3,6 +3,7 @@
 //! Buffers begin at page boundaries; operation i is at offset size·i, on QP i mod num_qps. MTU 4096, a CQ of 131072,
 //! 8192 work requests for each QP, rnr_retry 7.
 
+mod guards;
 pub mod ladder;
 pub mod live;
 mod paging;
@@ -12,6 +13,7 @@ pub mod time;
 
 pub use paging::{Paging, PagingCosts};
 pub use parameters::MAX_BYTES;
+pub use weir_guard::Guards;
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -80,6 +82,9 @@ pub struct Micro {
     pub retry_cnt: u8,
     pub max_rd_atomic: u8,
     pub workaround: Option<Workaround>,
+    /// Guards of both sides, as `weir run --guard` has them.
+    #[serde(with = "guards")]
+    pub guards: Guards,
     /// Requests go to a QP that does not exist.
     pub wrong_peer: bool,
 }
@@ -103,6 +108,7 @@ impl Default for Micro {
             retry_cnt: 7,
             max_rd_atomic: 4,
             workaround: None,
+            guards: Guards::default(),
             wrong_peer: false,
         }
     }
