@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use weir_sim::{Backing, HostId, Paging, Region, Simulation};
 
 /// Bytes of it.
-pub const BYTES: u64 = 16 << 20;
+pub const BYTES: u64 = 64 << 20;
 
 /// Blocks of a pinned region. A block is free when nothing holds it.
 #[derive(Debug)]
