@@ -26,7 +26,8 @@ pub enum Completed {
     Unknown,
     /// The program gets the completion.
     Theirs,
-    /// It is a dummy: the program must not see the completion.
+    /// It is a dummy: the program must not see the completion. If the dummy has failed and was not flushed, its status is that
+    /// of the program's next request, which is flushed: without the dummy that request would have failed.
     Dummy,
 }
 

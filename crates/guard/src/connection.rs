@@ -8,6 +8,7 @@
 
 use crate::answer::{Action, Completed, Flushed};
 use crate::list::Guards;
+use crate::open::Open;
 use crate::patience::Patience;
 use crate::request::{Kind, Remote, Request};
 use std::collections::VecDeque;
@@ -43,28 +44,13 @@ pub struct Connection<T> {
     last_dummy: u64,
     /// Requests are posted again in turn.
     in_turn: bool,
+    /// After ERROR: completions so far, and whether that of the last request was among them.
+    flushed: usize,
+    quiet: bool,
 }
 
 /// READs that are posted again in turn: adapters have at most as many on their way (max_qp_rd_atom).
 const IN_TURN: usize = 16;
-
-#[derive(Debug)]
-struct Open<T> {
-    /// `None`: it is over.
-    request: Option<Request<T>>,
-    at: u64,
-    psn: u32,
-    dummy: bool,
-    /// When it was posted again.
-    again: Option<u64>,
-    /// It shall be posted again.
-    waits: bool,
-    /// The peer may have executed it: it replays the READ.
-    repeats: bool,
-    /// It shall not be the reason to start again.
-    barred: bool,
-    flushed: bool,
-}
 
 impl<T> Connection<T> {
     /// Of a QP that is not connected.
@@ -86,6 +72,8 @@ impl<T> Connection<T> {
             since_completion: 0,
             last_dummy: 0,
             in_turn: false,
+            flushed: 0,
+            quiet: false,
         }
     }
 
@@ -135,8 +123,8 @@ impl<T> Connection<T> {
         let psn = self.next_psn;
         self.next_psn = (psn + request.kind.psns(request.bytes, self.mtu)) & PSN;
         let request = Some(request);
-        let [barred, flushed, waits, repeats] = [false; 4];
-        self.open.push_back(Open { request, at, psn, dummy, again: None, waits, repeats, barred, flushed });
+        let [barred, waits, repeats] = [false; 3];
+        self.open.push_back(Open { request, at, psn, dummy, again: None, waits, repeats, barred });
     }
 
     /// The adapter has refused the last request that was entered or passed.
@@ -163,7 +151,8 @@ impl<T> Connection<T> {
         }
         for place in 0..=at {
             let open = &mut self.open[place];
-            let over = place == at || success && open.request.as_ref().is_some_and(|request| !request.signaled);
+            // What comes before a request that fails has succeeded, too.
+            let (success, over) = (success || place < at, place == at || open.is_silent());
             if let Some(request) = open.request.take_if(|_| over) {
                 self.dummies -= u32::from(open.dummy);
                 if request.kind == Kind::Write && success && !open.dummy {
@@ -228,24 +217,29 @@ impl<T> Connection<T> {
         }
     }
 
-    /// The caller has taken the QP to ERROR, and has polled a completion with IBV_WC_WR_FLUSH_ERR.
+    /// The caller has taken the QP to ERROR, and has polled a completion with IBV_WC_WR_FLUSH_ERR. Programs may give many
+    /// requests the same `wr_id`, and those without a completion may be over: so the caller posts a dummy in ERROR, with a
+    /// `wr_id` of its own, as the last.
     pub fn flushed(&mut self, wr_id: u64) -> Flushed {
-        let matches = |open: &&mut Open<T>| !open.flushed && open.request.as_ref().is_some_and(|r| r.wr_id == wr_id);
-        let Some(open) = self.open.iter_mut().find(matches) else { return Flushed::Unknown };
-        open.flushed = true;
+        let matches = |open: &Open<T>| open.request.as_ref().is_some_and(|request| request.wr_id == wr_id);
+        let Some(at) = self.open.iter().rposition(matches) else { return Flushed::Unknown };
+        self.flushed += 1;
+        self.quiet |= at + 1 == self.open.len();
         Flushed::Kept
     }
 
     /// Whether the completion of each open request was polled after ERROR.
     pub fn is_quiet(&self) -> bool {
-        self.open.back().is_none_or(|last| last.flushed)
+        self.quiet || self.open.is_empty()
     }
 
     /// After ERROR: the PSN to start with. Requests that asked for no completion, before the first that lacks its own or
     /// was flushed, have succeeded; `each` gets them.
     pub fn resume(&mut self, mut each: impl FnMut(T)) -> u32 {
-        let lacks = |open: &Open<T>| open.flushed || open.request.as_ref().is_some_and(|request| request.signaled);
-        let first = self.open.iter().position(lacks).unwrap_or(self.open.len());
+        let not_flushed = self.open.len().saturating_sub(std::mem::take(&mut self.flushed));
+        let lacks = |open: &Open<T>| open.request.as_ref().is_some_and(|request| request.signaled);
+        let first = self.open.iter().take(not_flushed).position(lacks).unwrap_or(not_flushed);
+        self.quiet = false;
         for mut open in self.open.drain(..first) {
             if let Some(request) = open.request.take() {
                 self.dummies -= u32::from(open.dummy);
@@ -257,7 +251,7 @@ impl<T> Connection<T> {
         for open in &mut self.open {
             let read = open.request.as_ref().is_some_and(|request| request.kind == Kind::Read);
             reads += usize::from(read);
-            (open.flushed, open.waits, open.repeats) = (false, open.request.is_some(), read && reads <= IN_TURN);
+            (open.waits, open.repeats) = (open.request.is_some(), read && reads <= IN_TURN);
         }
         self.open.front().map_or(self.next_psn, |open| open.psn)
     }
@@ -269,7 +263,7 @@ impl<T> Connection<T> {
         let replayed = |open: &Open<T>| open.repeats && open.request.as_ref().is_some_and(|request| request.signaled);
         let first = self.open.iter().position(replayed).filter(|_| self.in_turn);
         if self.is_starting() {
-            self.served_until = now;
+            (self.served_until, self.since_completion) = (now, 0);
         }
         self.open.iter_mut().take(first.map_or(usize::MAX, |first| first + 1)).filter(|open| open.waits).filter_map(
             move |open| {
@@ -297,7 +291,7 @@ impl<T> Connection<T> {
 
     /// Open requests that have no completion if they succeed.
     pub fn unsignaled(&self) -> usize {
-        self.open.iter().filter(|open| open.request.as_ref().is_some_and(|request| !request.signaled)).count()
+        self.open.iter().filter(|open| open.is_silent()).count()
     }
 
     fn find(&self, wr_id: u64, failed: bool) -> Option<usize> {
@@ -343,7 +337,8 @@ impl<T> Connection<T> {
     }
 
     fn may_post_dummy(&self) -> bool {
-        self.guards.dummy && self.dummies < SPARE
+        // The last place is that of the dummy that a start needs.
+        self.guards.dummy && self.dummies + 1 < SPARE
     }
 
     fn dummy_at(&self, since: u64, bytes: u64) -> u64 {
@@ -422,7 +417,7 @@ mod tests {
         let remote = Remote { addr: 0x1000, rkey: 7 };
         assert_eq!(connection.poll(2 * MS), Some(Action::Dummy { kind: Kind::Read, remote }));
         let dummy = Request { signaled: false, ..request(u64::MAX, Kind::Read, 0) };
-        for nth in 0..SPARE {
+        for nth in 1..SPARE {
             let at = connection.next().expect("another dummy");
             assert!(connection.poll(at).is_some(), "{nth}");
             connection.posted_dummy(at, dummy.clone());

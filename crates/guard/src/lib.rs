@@ -28,6 +28,7 @@
 mod answer;
 mod connection;
 mod list;
+mod open;
 mod pages;
 mod patience;
 mod request;

@@ -85,3 +85,28 @@ fn more_reads_than_a_peer_serves_at_once_leave_together() {
     }
     assert_eq!(again(&mut connection, MS).len(), 24);
 }
+
+#[test]
+fn requests_of_the_same_wr_id_are_told_apart_by_the_dummy_behind_them() {
+    let mut connection = Connection::new("reissue".parse().unwrap());
+    connection.connect(1024, 0);
+    // The first has no completion, and is over when the QP goes to ERROR.
+    connection.post(0, Request { signaled: false, work: 1, ..request(0, Kind::Read) });
+    connection.post(0, Request { signaled: false, work: 2, ..request(0, Kind::Read) });
+    connection.post(0, Request { work: 3, ..request(0, Kind::Read) });
+    connection.posted_dummy(0, Request { bytes: 0, signaled: false, ..request(99, Kind::Read) });
+    for wr_id in [0, 0, 99] {
+        assert!(!connection.is_quiet());
+        assert_eq!(connection.flushed(wr_id), Flushed::Kept);
+    }
+    assert!(connection.is_quiet());
+    let mut over = vec![];
+    assert_eq!(connection.resume(|work| over.push(work)), 1);
+    assert_eq!(over, [1]);
+    // A request that fails tells that those before it have succeeded.
+    assert_eq!(connection.again(MS).map(|request| request.work).collect::<Vec<_>>(), [2, 3]);
+    let mut over = vec![];
+    let failed = connection.open() as u64;
+    assert_eq!(connection.completed(MS, 99, false, |work, good| over.push((work, good))), Completed::Dummy);
+    assert_eq!((failed, over), (3, vec![(2, true), (99, false)]));
+}

@@ -71,6 +71,8 @@ struct GuardedQp {
     receives: bool,
     /// Pinned memory of the current start: its block, and the offset of what is free there.
     block: Option<(u64, u64)>,
+    /// A dummy has failed with this status: the program's next request gets it, and must not be the first that is flushed.
+    failed: Option<Status>,
 }
 
 /// Where a QP is on its way through a start.
@@ -87,8 +89,9 @@ enum Phase {
 const OWN: u64 = 1 << 63;
 const START: u64 = 1 << 62;
 const PROCESS: u64 = 1 << 61;
-/// The `wr_id` of dummies.
+/// The `wr_id` of dummies, and of that behind the requests that are flushed.
 const DUMMY: u64 = 0x5745_4952_0000_0000;
+const LAST: u64 = DUMMY + 1;
 
 /// The program's side.
 impl Guarded {
@@ -202,6 +205,7 @@ impl Guarded {
             rq_psn: setup.psn[1 - end] & 0xff_ffff,
             receives: false,
             block: None,
+            failed: None,
         });
         let process = self.processes.entry(id.host).or_default();
         if self.guards.rnr
@@ -270,15 +274,24 @@ impl Guarded {
 
     /// A completion of a QP that is not about to start again.
     fn ended(&mut self, sim: &mut Simulation, at: usize, done: &Done) {
-        let (wr_id, success) = (done.completion.wr_id, done.completion.status == Status::Success);
+        let (mut done, wr_id) = (*done, done.completion.wr_id);
+        let flushed = done.completion.status == Status::WrFlushed;
+        let success = done.completion.status == Status::Success;
         let mut over = vec![];
         let whose =
             self.qps[at].connection.completed(sim.now().0, wr_id, success, |work, good| over.push((work, good)));
+        let blame = &mut self.qps[at].failed;
+        match whose {
+            Completed::Dummy if !success && !flushed => *blame = Some(done.completion.status),
+            Completed::Dummy => {}
+            _ if flushed => done.completion.status = blame.take().unwrap_or(done.completion.status),
+            _ => {}
+        }
+        self.acts.hidden += u64::from(whose == Completed::Dummy);
         let process = self.process(at);
         over.iter().for_each(|(work, good)| process.finish(sim, work, *good));
-        match whose {
-            Completed::Dummy => self.acts.hidden += 1,
-            Completed::Theirs | Completed::Unknown => process.done.push_back(*done),
+        if whose != Completed::Dummy {
+            process.done.push_back(done);
         }
         self.go_on(sim, at);
     }
@@ -305,7 +318,7 @@ impl Guarded {
             // Pages that were present may be missing.
             self.process(at).pages.forget();
             match action {
-                Action::Dummy { kind, remote } => self.post_dummy(sim, at, kind, remote),
+                Action::Dummy { kind, remote } => self.post_dummy(sim, at, DUMMY, kind, remote),
                 Action::StartAgain => {
                     if !self.begin_start(sim, at) {
                         self.qps[at].connection.cannot_start_again();
@@ -317,15 +330,15 @@ impl Guarded {
         self.go_on(sim, at);
     }
 
-    fn post_dummy(&mut self, sim: &mut Simulation, at: usize, kind: Kind, remote: Remote) {
+    fn post_dummy(&mut self, sim: &mut Simulation, at: usize, wr_id: u64, kind: Kind, remote: Remote) {
         let Remote { addr: remote_addr, rkey } = remote;
         let op = match kind {
             Kind::Write => SendOp::Write { remote_addr, rkey },
             _ => SendOp::Read { remote_addr, rkey },
         };
-        let post = Post { wr_id: DUMMY, op, signaled: false, sge: Sge::default() };
+        let post = Post { wr_id, op, signaled: false, sge: Sge::default() };
         let request = Request {
-            wr_id: DUMMY,
+            wr_id,
             kind,
             bytes: 0,
             remote,
@@ -338,7 +351,7 @@ impl Guarded {
         connection.posted_dummy(sim.now().0, request);
         match send(sim, *id, &post, post.sge) {
             Ok(()) => {
-                self.acts.dummies += 1;
+                self.acts.dummies += u64::from(wr_id == DUMMY);
                 self.posted.push(Posted { qp: *id, wr_id: None, bytes: 0 });
             }
             Err(_) => connection.refused(kind, 0),
@@ -352,12 +365,15 @@ impl Guarded {
         if receives || !untouched || !connection.may_start_again(sim.now().0) {
             return false;
         }
+        let Some(remote) = connection.into_pinned().next().map(|request| request.remote) else { return false };
         let new = connection.into_pinned().filter(|request| request.work.bounced.is_none());
         let bytes = new.map(|request| request.bytes).sum();
         let Some(block) = self.process(at).bounce(sim).and_then(|bounce| bounce.take(bytes)) else { return false };
         let qp = &mut self.qps[at];
         (qp.phase, qp.block) = (Phase::Flushes, Some((block, block)));
         sim.fail(id);
+        // The QP flushes it at once. Later it is posted again as the others.
+        self.post_dummy(sim, at, LAST, Kind::Read, remote);
         true
     }
 
