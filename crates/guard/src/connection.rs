@@ -17,6 +17,9 @@ use std::collections::VecDeque;
 /// request without a completion leaves the send queue only with a later one.
 pub const SPARE: u32 = 16;
 
+/// So often a request starts again at most.
+const STARTS: u32 = 4;
+
 /// The requests of a QP. `T` is what the caller needs to post one again.
 #[derive(Debug)]
 pub struct Connection<T> {
@@ -44,9 +47,6 @@ pub struct Connection<T> {
     last_dummy: u64,
     /// Requests are posted again in turn.
     in_turn: bool,
-    /// After ERROR: completions so far, and whether that of the last request was among them.
-    flushed: usize,
-    quiet: bool,
 }
 
 /// READs that are posted again in turn: adapters have at most as many on their way (max_qp_rd_atom).
@@ -72,8 +72,6 @@ impl<T> Connection<T> {
             since_completion: 0,
             last_dummy: 0,
             in_turn: false,
-            flushed: 0,
-            quiet: false,
         }
     }
 
@@ -123,8 +121,8 @@ impl<T> Connection<T> {
         let psn = self.next_psn;
         self.next_psn = (psn + request.kind.psns(request.bytes, self.mtu)) & PSN;
         let request = Some(request);
-        let [barred, waits, repeats] = [false; 3];
-        self.open.push_back(Open { request, at, psn, dummy, again: None, waits, repeats, barred });
+        let [barred, flushed, waits, repeats] = [false; 4];
+        self.open.push_back(Open { request, at, psn, dummy, again: 0, barred, flushed, waits, repeats });
     }
 
     /// The adapter has refused the last request that was entered or passed.
@@ -174,8 +172,7 @@ impl<T> Connection<T> {
             return Some(since + self.patience.dummy_after(bytes));
         }
         let dummy = self.may_post_dummy().then(|| self.dummy_at(since, bytes));
-        let again = self.is_stuck_candidate().then(|| since + self.patience.stuck_after(bytes));
-        [dummy, again].into_iter().flatten().min()
+        [dummy, self.stuck_at(since, bytes)].into_iter().flatten().min()
     }
 
     /// What to do now.
@@ -186,7 +183,7 @@ impl<T> Connection<T> {
             self.in_turn &= now < since + self.patience.dummy_after(bytes);
             return (!self.in_turn).then_some(Action::PostAgain);
         }
-        if self.is_stuck_candidate() && now >= since + self.patience.stuck_after(bytes) {
+        if self.stuck_at(since, bytes).is_some_and(|at| now >= at) {
             return Some(Action::StartAgain);
         }
         if self.may_post_dummy() && now >= self.dummy_at(since, bytes) {
@@ -201,13 +198,13 @@ impl<T> Connection<T> {
 
     /// Whether the QP can start again now, after the caller has reported all completions that there were.
     pub fn may_start_again(&self, now: u64) -> bool {
-        let stuck = |(since, bytes)| now >= since + self.patience.stuck_after(bytes);
-        self.is_stuck_candidate() && self.oldest().is_some_and(stuck)
+        self.oldest().and_then(|(since, bytes)| self.stuck_at(since, bytes)).is_some_and(|at| now >= at)
     }
 
-    /// The open requests that would go to pinned memory.
+    /// The open requests that would go to pinned memory, and do not yet.
     pub fn into_pinned(&self) -> impl Iterator<Item = &Request<T>> {
-        self.open.iter().filter_map(|open| open.request.as_ref()).filter(|request| request.on_demand)
+        let new = self.open.iter().filter(|open| open.again == 0);
+        new.filter_map(|open| open.request.as_ref()).filter(|request| request.on_demand)
     }
 
     /// The QP cannot start again for the sake of the oldest request.
@@ -217,36 +214,33 @@ impl<T> Connection<T> {
         }
     }
 
-    /// The caller has taken the QP to ERROR, and has polled a completion with IBV_WC_WR_FLUSH_ERR. Programs may give many
-    /// requests the same `wr_id`, and those without a completion may be over: so the caller posts a dummy in ERROR, with a
-    /// `wr_id` of its own, as the last.
+    /// The caller has taken the QP to ERROR, and has polled a completion with IBV_WC_WR_FLUSH_ERR.
     pub fn flushed(&mut self, wr_id: u64) -> Flushed {
-        let matches = |open: &Open<T>| open.request.as_ref().is_some_and(|request| request.wr_id == wr_id);
-        let Some(at) = self.open.iter().rposition(matches) else { return Flushed::Unknown };
-        self.flushed += 1;
-        self.quiet |= at + 1 == self.open.len();
+        // In order: what comes before a flushed request without a completion of its own is over.
+        let after = self.open.iter().rposition(|open| open.flushed).map_or(0, |at| at + 1);
+        let matches = |open: &&mut Open<T>| open.request.as_ref().is_some_and(|request| request.wr_id == wr_id);
+        let Some(open) = self.open.iter_mut().skip(after).find(matches) else { return Flushed::Unknown };
+        open.flushed = true;
         Flushed::Kept
     }
 
     /// Whether the completion of each open request was polled after ERROR.
     pub fn is_quiet(&self) -> bool {
-        self.quiet || self.open.is_empty()
+        self.open.back().is_none_or(|last| last.flushed)
     }
 
     /// After ERROR: the PSN to start with. Requests that asked for no completion, before the first that lacks its own or
     /// was flushed, have succeeded; `each` gets them.
     pub fn resume(&mut self, mut each: impl FnMut(T)) -> u32 {
-        let not_flushed = self.open.len().saturating_sub(std::mem::take(&mut self.flushed));
-        let lacks = |open: &Open<T>| open.request.as_ref().is_some_and(|request| request.signaled);
-        let first = self.open.iter().take(not_flushed).position(lacks).unwrap_or(not_flushed);
-        self.quiet = false;
+        let lacks = |open: &Open<T>| open.flushed || open.request.as_ref().is_some_and(|request| request.signaled);
+        let first = self.open.iter().position(lacks).unwrap_or(self.open.len());
         for mut open in self.open.drain(..first) {
             if let Some(request) = open.request.take() {
                 self.dummies -= u32::from(open.dummy);
                 each(request.work);
             }
         }
-        self.in_turn = true;
+        (self.in_turn, self.since_completion) = (true, 0);
         let mut reads = 0;
         for open in &mut self.open {
             let read = open.request.as_ref().is_some_and(|request| request.kind == Kind::Read);
@@ -256,21 +250,31 @@ impl<T> Connection<T> {
         self.open.front().map_or(self.next_psn, |open| open.psn)
     }
 
-    /// The requests to post again now, in order. Those that are `on_demand` go to pinned memory. An adapter with damming
-    /// loses what arrives while it replays a READ, so others follow after its completion: while
-    /// [`Connection::is_starting`], call this again after each completion, and post nothing new.
+    /// The requests to post again, in order. Those that are `on_demand` go to pinned memory.
     pub fn again(&mut self, now: u64) -> impl Iterator<Item = &mut Request<T>> {
+        self.in_turn = false;
+        self.again_now(now)
+    }
+
+    /// As [`Connection::again`], in turn. An adapter with damming loses what arrives while it replays a READ, so others
+    /// follow after its completion: while [`Connection::is_starting`], call this again after each completion and for
+    /// [`Action::PostAgain`], and post nothing new.
+    pub fn again_in_turn(&mut self, now: u64) -> impl Iterator<Item = &mut Request<T>> {
+        self.again_now(now)
+    }
+
+    fn again_now(&mut self, now: u64) -> impl Iterator<Item = &mut Request<T>> {
         let replayed = |open: &Open<T>| open.repeats && open.request.as_ref().is_some_and(|request| request.signaled);
         let first = self.open.iter().position(replayed).filter(|_| self.in_turn);
         if self.is_starting() {
-            (self.served_until, self.since_completion) = (now, 0);
+            self.served_until = now;
         }
-        self.open.iter_mut().take(first.map_or(usize::MAX, |first| first + 1)).filter(|open| open.waits).filter_map(
-            move |open| {
-                (open.at, open.again, open.waits) = (now, Some(now), false);
-                open.request.as_mut()
-            },
-        )
+        let until = first.map_or(usize::MAX, |first| first + 1);
+        self.open.iter_mut().take(until).filter(|open| open.waits).filter_map(move |open| {
+            (open.flushed, open.waits) = (false, false);
+            (open.at, open.again) = (now, open.again + 1);
+            open.request.as_mut()
+        })
     }
 
     /// Whether requests have still to be posted again.
@@ -282,6 +286,16 @@ impl<T> Connection<T> {
     pub fn end(&mut self, mut each: impl FnMut(Request<T>)) {
         (self.ready, self.dummies) = (false, 0);
         self.open.drain(..).filter(|open| !open.dummy).filter_map(|open| open.request).for_each(&mut each);
+    }
+
+    /// Whether no request of the program is open.
+    pub fn is_idle(&self) -> bool {
+        self.open.iter().all(|open| open.dummy || open.request.is_none())
+    }
+
+    /// Number of open dummies.
+    pub fn dummies(&self) -> u32 {
+        self.dummies
     }
 
     /// Number of open requests, dummies included.
@@ -302,16 +316,14 @@ impl<T> Connection<T> {
     fn learn(&mut self, now: u64, at: usize) {
         let open = &self.open[at];
         let took = now.saturating_sub(open.at.max(self.served_until));
-        match open.again {
-            Some(again) if open.request.as_ref().is_some_and(|request| request.on_demand) => {
-                self.patience.started_again(now.saturating_sub(again));
-            }
-            Some(_) => {}
-            None if open.dummy => {}
-            None => {
+        match (open.again, &open.request) {
+            (0, _) if open.dummy => {}
+            (0, _) => {
                 let bytes = self.bytes(at);
                 self.patience.learn(bytes, took);
             }
+            (_, Some(request)) if request.on_demand => self.patience.started_again(now.saturating_sub(open.at)),
+            _ => {}
         }
     }
 
@@ -337,8 +349,7 @@ impl<T> Connection<T> {
     }
 
     fn may_post_dummy(&self) -> bool {
-        // The last place is that of the dummy that a start needs.
-        self.guards.dummy && self.dummies + 1 < SPARE
+        self.guards.dummy && self.dummies < SPARE
     }
 
     fn dummy_at(&self, since: u64, bytes: u64) -> u64 {
@@ -348,18 +359,17 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Whether the oldest request is a READ that could start again.
-    fn is_stuck_candidate(&self) -> bool {
+    /// When the oldest request is to start again, if that is possible: a READ into ODP memory. Where the peer has lost
+    /// requests behind it, a second start makes up for the loss.
+    fn stuck_at(&self, since: u64, bytes: u64) -> Option<u64> {
         let mut open = self.open.iter().filter(|open| open.request.is_some() && !open.dummy);
-        let first = |open: &Open<T>| {
-            open.again.is_none() && !open.barred && open.request.as_ref().is_some_and(|request| request.on_demand)
-        };
-        self.guards.reissue
-            && self.ready
+        let oldest = open.next().filter(|open| open.again < STARTS && !open.barred)?;
+        let possible = self.guards.reissue
             && self.complete
             && !self.is_starting()
-            && open.next().is_some_and(first)
-            && self.open.iter().all(|open| open.request.as_ref().is_some_and(|request| request.repeatable))
+            && oldest.request.as_ref().is_some_and(|request| request.on_demand)
+            && self.open.iter().all(|open| open.request.as_ref().is_some_and(|request| request.repeatable));
+        possible.then(|| since + (self.patience.stuck_after(bytes) << oldest.again))
     }
 }
 
@@ -417,7 +427,7 @@ mod tests {
         let remote = Remote { addr: 0x1000, rkey: 7 };
         assert_eq!(connection.poll(2 * MS), Some(Action::Dummy { kind: Kind::Read, remote }));
         let dummy = Request { signaled: false, ..request(u64::MAX, Kind::Read, 0) };
-        for nth in 1..SPARE {
+        for nth in 0..SPARE {
             let at = connection.next().expect("another dummy");
             assert!(connection.poll(at).is_some(), "{nth}");
             connection.posted_dummy(at, dummy.clone());
@@ -454,7 +464,8 @@ mod tests {
         assert_eq!(connection.resume(|work| over.push(work)), 5);
         assert_eq!(over, [2], "the WRITE was over");
         assert_eq!(connection.again(2 * MS).map(|request| request.wr_id).collect::<Vec<_>>(), [3]);
-        assert_eq!(connection.next(), None, "a READ starts again once");
+        assert_eq!(connection.next(), Some(10 * MS), "the next start comes later");
+        assert_eq!(connection.into_pinned().count(), 0);
         complete(&mut connection, 3 * MS, 3);
         connection.post(4 * MS, read(5));
         assert_eq!(connection.next(), Some(8 * MS));

@@ -19,7 +19,7 @@
 //! are retransmissions: it executes READs again, and acknowledges what it has executed before (IBTA 9.7.5.1.2, 9.9.2.2).
 //! Now the READs go to pinned memory, where no page is missing, and the caller copies the data when they complete. An
 //! adapter with damming loses what arrives while it replays a READ. So the requests that the peer may know follow each
-//! other in turn ([`Connection::again`]).
+//! other in turn ([`Connection::again_in_turn`]).
 //!
 //! That is possible only if nothing arrives on the QP by itself: no receive was ever posted to it, and no request of
 //! the peer has arrived.

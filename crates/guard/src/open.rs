@@ -10,14 +10,15 @@ pub(crate) struct Open<T> {
     pub at: u64,
     pub psn: u32,
     pub dummy: bool,
-    /// When it was posted again.
-    pub again: Option<u64>,
+    /// How often it was posted again.
+    pub again: u32,
     /// It shall be posted again.
     pub waits: bool,
     /// The peer may have executed it: it replays the READ.
     pub repeats: bool,
     /// It shall not be the reason to start again.
     pub barred: bool,
+    pub flushed: bool,
 }
 
 impl<T> Open<T> {

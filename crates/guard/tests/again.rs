@@ -26,7 +26,7 @@ fn stuck(guards: &str) -> Connection<u64> {
 }
 
 fn again(connection: &mut Connection<u64>, now: u64) -> Vec<u64> {
-    connection.again(now).map(|request| request.wr_id).collect()
+    connection.again_in_turn(now).map(|request| request.wr_id).collect()
 }
 
 #[test]
@@ -87,26 +87,26 @@ fn more_reads_than_a_peer_serves_at_once_leave_together() {
 }
 
 #[test]
-fn requests_of_the_same_wr_id_are_told_apart_by_the_dummy_behind_them() {
+fn requests_that_are_over_without_a_completion_are_not_flushed() {
     let mut connection = Connection::new("reissue".parse().unwrap());
     connection.connect(1024, 0);
-    // The first has no completion, and is over when the QP goes to ERROR.
-    connection.post(0, Request { signaled: false, work: 1, ..request(0, Kind::Read) });
-    connection.post(0, Request { signaled: false, work: 2, ..request(0, Kind::Read) });
-    connection.post(0, Request { work: 3, ..request(0, Kind::Read) });
-    connection.posted_dummy(0, Request { bytes: 0, signaled: false, ..request(99, Kind::Read) });
-    for wr_id in [0, 0, 99] {
-        assert!(!connection.is_quiet());
-        assert_eq!(connection.flushed(wr_id), Flushed::Kept);
-    }
-    assert!(connection.is_quiet());
+    let silent = |work| Request { signaled: false, work, ..request(99, Kind::Read) };
+    // The first is over when the QP goes to ERROR, and so is the dummy behind the second.
+    connection.post(0, Request { work: 1, ..silent(1) });
+    connection.post(0, request(2, Kind::Read));
+    connection.posted_dummy(0, silent(3));
+    connection.post(0, Request { wr_id: 4, ..silent(4) });
+    connection.posted_dummy(0, silent(5));
+    let completed = connection.completed(MS, 2, true, |_, _| {});
+    assert_eq!((completed, connection.flushed(4)), (Completed::Theirs, Flushed::Kept));
+    assert!(!connection.is_quiet());
+    assert_eq!((connection.flushed(99), connection.is_quiet()), (Flushed::Kept, true));
     let mut over = vec![];
-    assert_eq!(connection.resume(|work| over.push(work)), 1);
-    assert_eq!(over, [1]);
+    assert_eq!(connection.resume(|work| over.push(work)), 3);
+    assert_eq!(over, [3]);
+    assert_eq!(connection.again(MS).map(|request| request.work).collect::<Vec<_>>(), [4, 5]);
     // A request that fails tells that those before it have succeeded.
-    assert_eq!(connection.again(MS).map(|request| request.work).collect::<Vec<_>>(), [2, 3]);
     let mut over = vec![];
-    let failed = connection.open() as u64;
     assert_eq!(connection.completed(MS, 99, false, |work, good| over.push((work, good))), Completed::Dummy);
-    assert_eq!((failed, over), (3, vec![(2, true), (99, false)]));
+    assert_eq!(over, [(4, true), (5, false)]);
 }

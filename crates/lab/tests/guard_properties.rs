@@ -53,7 +53,7 @@ fn requests_complete_once_in_order_with_the_right_bytes() {
     assert!(GUARDS.iter().all(|list| seen[list].runs > 50 && seen[list].failed == 0));
     // Most of the cases have nothing for a guard to do.
     assert!(total(&seen, &["dummy", "rnr,dummy", "dummy,reissue", "auto"], |seen| seen.dummies) > 0.3);
-    assert!(total(&seen, &["reissue", "dummy,reissue", "auto"], |seen| seen.starts) > 0.1);
+    assert!(total(&seen, &["reissue", "dummy,reissue", "auto"], |seen| seen.starts) > 0.05);
     assert!(total(&seen, &["prefetch", "auto"], |seen| seen.prefetches) > 0.3);
     for list in ["none", "rnr"] {
         let Seen { dummies, starts, prefetches, .. } = seen[list];
@@ -76,5 +76,5 @@ fn each_request_of_a_qp_that_fails_completes_once() {
     println!("{seen:#?}");
     assert!(total(&seen, &GUARDS, |seen| seen.failed) > 0.5);
     assert!(total(&seen, &["dummy", "rnr,dummy", "dummy,reissue", "auto"], |seen| seen.dummies) > 0.3);
-    assert!(total(&seen, &["reissue", "dummy,reissue", "auto"], |seen| seen.starts) > 0.1);
+    assert!(total(&seen, &["reissue", "dummy,reissue", "auto"], |seen| seen.starts) > 0.05);
 }

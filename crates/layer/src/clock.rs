@@ -17,8 +17,19 @@ pub struct Moment {
     pub ns: u64,
 }
 
+/// The scale of [`steady_ns`], which later measurements do not change.
+static FIRST: AtomicU64 = AtomicU64::new(1 << 32);
+
 /// Chooses the clock and measures it, once, before any other function of this file. It takes two milliseconds.
 pub fn start() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        choose();
+        FIRST.store(SCALE.load(Relaxed), Relaxed);
+    });
+}
+
+fn choose() {
     COUNTER.store(is_steady(), Relaxed);
     if !COUNTER.load(Relaxed) {
         return;
@@ -51,6 +62,12 @@ pub fn moment() -> Moment {
 /// Nanoseconds since 1970.
 pub fn unix_ns() -> u64 {
     clock(libc::CLOCK_REALTIME)
+}
+
+/// A time in nanoseconds, since any moment. It never jumps.
+#[inline]
+pub fn steady_ns() -> u64 {
+    ((u128::from(ticks()) * u128::from(FIRST.load(Relaxed))) >> 32) as u64
 }
 
 /// A duration in nanoseconds.

@@ -5,6 +5,7 @@
 
 use crate::contexts::{CONTROL, Context};
 use crate::file;
+use crate::guard::{self, cq::GuardedCq};
 use crate::map::Map;
 use crate::qp::{Qp, Room};
 use std::ffi::c_void;
@@ -33,16 +34,18 @@ pub struct Cq {
     /// The library's `start_poll` and `next_poll`, for an extended CQ.
     pub start_poll: AtomicPtr<c_void>,
     pub next_poll: AtomicPtr<c_void>,
+    pub guard: GuardedCq,
 }
 
 impl Cq {
-    /// Remembers a CQ. The caller holds CONTROL.
-    pub fn enter(cq: *mut ibv_cq, context: &'static Context) -> &'static Cq {
+    /// Remembers a CQ, with so many entries more than the program asked for. The caller holds CONTROL.
+    pub fn enter(cq: *mut ibv_cq, context: &'static Context, more: i64) -> &'static Cq {
         let spare = SPARE_CQS.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let own = spare.unwrap_or_else(|| Box::leak(Box::default()));
         own.context.store(std::ptr::from_ref(context).cast_mut(), Release);
         own.dry.store(0, Relaxed);
         own.armed.store(0, Relaxed);
+        own.guard.open(more);
         CQS.insert(cq as u64, own);
         own
     }
@@ -66,9 +69,13 @@ impl Cq {
     }
 }
 
-/// Remembers a QP, if the file has room for it. The caller holds CONTROL.
+/// Remembers a QP, if the file has room for it, or guards are on. The caller holds CONTROL.
 pub fn enter_qp(qp: *mut ibv_qp, context: &'static Context, room: &Room) -> Option<&'static Qp> {
-    let entry = file::take_qp()?;
+    let entry = match file::take_qp() {
+        Some(entry) => entry,
+        None if guard::list().any() => std::ptr::null_mut(),
+        None => return None,
+    };
     let capacity = room.requests.clamp(16, 1 << 16);
     let mut spare = SPARE_QPS.lock().unwrap_or_else(PoisonError::into_inner);
     let fits = |own: &&'static Qp| (capacity..=4 * capacity).contains(&(own.queue.capacity() as u32));
@@ -77,9 +84,8 @@ pub fn enter_qp(qp: *mut ibv_qp, context: &'static Context, room: &Room) -> Opti
         None => Box::leak(Box::new(Qp::new(capacity))),
     };
     // SAFETY: an existing QP.
-    let (number, service) = unsafe { ((*qp).qp_num, (*qp).qp_type) };
-    own.open(context, entry, number, service, room);
-    NUMBERS.insert(context.key(number), own);
+    unsafe { own.open(context, entry, qp, room) };
+    NUMBERS.insert(own.key(), own);
     QPS.insert(qp as u64, own);
     Some(own)
 }
@@ -115,6 +121,8 @@ pub extern "C" fn after_fork() {
 /// After a fork, in the child: it has no use of its parent's QPs and CQs, and its calls only pass through.
 pub extern "C" fn in_child() {
     file::leave();
+    guard::watch::forget();
+    guard::pinned::forget();
     QPS.each(Qp::inherit);
     CQS.each(|cq| cq.inherited.store(true, Relaxed));
     NUMBERS.clear();

@@ -3,6 +3,7 @@
 use crate::clock::ticks;
 use crate::contexts::CONTEXTS;
 use crate::file;
+use crate::guard::{self, list};
 use crate::objects::{CQS, Cq, NUMBERS, QPS};
 use crate::qp::{Found, Qp};
 use crate::quiet::{Uncancelled, observe};
@@ -32,9 +33,9 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *
     let staged = observe(|| unsafe { stage(own, wr) }).unwrap_or(0);
     // SAFETY: the caller's own call.
     let status = unsafe { real(qp, wr, bad) };
-    if status != 0 && staged != 0 {
+    if status != 0 {
         // SAFETY: the caller's list, and its variable, which the library has set to a member of the list.
-        observe(|| own.refused(staged - unsafe { accepted(wr, bad, staged) }));
+        observe(|| unsafe { refused(own, wr, bad, staged) });
     }
     own.posting.unlock();
     status
@@ -42,6 +43,13 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *
 
 /// Opens the requests of a list; returns how many were seen.
 unsafe fn stage(own: &Qp, mut wr: *mut ibv_send_wr) -> u64 {
+    if list().any() {
+        // SAFETY: guaranteed by the caller of `post_send`.
+        unsafe { guard::post::before(own, wr) };
+    }
+    if !own.is_observed() {
+        return 0;
+    }
     let (now, mut count) = (ticks(), 0);
     // SAFETY: guaranteed by the caller of `post_send`.
     while let Some(request) = unsafe { wr.as_ref() } {
@@ -65,6 +73,19 @@ unsafe fn stage(own: &Qp, mut wr: *mut ibv_send_wr) -> u64 {
     }
     own.opened(count);
     count
+}
+
+/// The library has refused requests of a list.
+unsafe fn refused(own: &Qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr, staged: u64) {
+    if staged != 0 {
+        // SAFETY: guaranteed by the caller.
+        own.refused(staged - unsafe { accepted(wr, bad, staged) });
+    }
+    if own.guard.is_on() {
+        // A caller that does not ask for the refused one cannot tell that any was accepted.
+        // SAFETY: as above.
+        unsafe { guard::post::refused(own, bad.as_ref().map_or(wr, |bad| *bad)) };
+    }
 }
 
 /// Number of requests before the refused one, at most `staged`; 0 for a caller that does not ask for it.
@@ -95,7 +116,10 @@ pub unsafe extern "C-unwind" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut i
     };
     let before = ticks();
     // SAFETY: the caller's own call.
-    let count = unsafe { real(cq, most, wc) };
+    let count = unsafe { if own.guard.is_on() { guard::poll::poll_cq(own, cq, most, wc) } else { real(cq, most, wc) } };
+    if !file::exists() {
+        return count;
+    }
     if count > 0 {
         // SAFETY: the library has written so many completions.
         let completions = unsafe { std::slice::from_raw_parts(wc, count as usize) };

@@ -166,6 +166,7 @@ impl MicroArgs {
                 server: matches!(self.odp, OdpSides::Server | OdpSides::Both),
             },
             touched: self.touched,
+            present: false,
             invalidate: self.invalidate,
             rnr_timer: self.rnr_timer,
             ack_timeout: self.ack_timeout,

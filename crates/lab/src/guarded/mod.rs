@@ -54,6 +54,8 @@ pub struct Guarded {
     processes: BTreeMap<HostId, Process>,
     acts: Acts,
     posted: Vec<Posted>,
+    /// Number of requests with a `wr_id` of the guards so far.
+    ids: u64,
 }
 
 #[derive(Debug)]
@@ -89,16 +91,15 @@ enum Phase {
 const OWN: u64 = 1 << 63;
 const START: u64 = 1 << 62;
 const PROCESS: u64 = 1 << 61;
-/// The `wr_id` of dummies, and of that behind the requests that are flushed.
-const DUMMY: u64 = 0x5745_4952_0000_0000;
-const LAST: u64 = DUMMY + 1;
+/// Where the `wr_id` of tracked requests and dummies begin. A program may give many requests the same.
+const IDS: u64 = 0x5745_4952_0000_0000;
 
 /// The program's side.
 impl Guarded {
     /// Guards without processes.
     pub fn new(guards: Guards) -> Guarded {
         let (qps, by_id, processes, posted) = (vec![], BTreeMap::new(), BTreeMap::new(), vec![]);
-        Guarded { guards, qps, by_id, processes, acts: Acts::default(), posted }
+        Guarded { guards, qps, by_id, processes, acts: Acts::default(), posted, ids: 0 }
     }
 
     /// What the guards have done so far.
@@ -216,6 +217,11 @@ impl Guarded {
         }
     }
 
+    fn next_id(&mut self) -> u64 {
+        self.ids += 1;
+        IDS + self.ids
+    }
+
     fn process(&mut self, at: usize) -> &mut Process {
         self.processes.entry(self.qps[at].id.host).or_default()
     }
@@ -229,10 +235,11 @@ impl Guarded {
                 && !process.prefetched
                 && let Some(region) = process.on_demand(&post.sge).copied()
                 && let Sge { addr, length, lkey } = post.sge
-                && process.pages.enter(lkey, addr, length.into())
+                && let end = region.addr + region.len
+                && let Some(wanted) = process.pages.enter_around(lkey, addr, length.into(), region.addr..end)
             {
-                let first = addr - region.addr;
-                process.busy_until = sim.prefetch(&region, first..first + u64::from(length)) + CALL;
+                let bytes = wanted.start.saturating_sub(region.addr)..wanted.end.saturating_sub(region.addr);
+                process.busy_until = sim.prefetch(&region, bytes) + CALL;
                 process.prefetched = true;
                 self.acts.prefetches += 1;
                 sim.set_timer(process.busy_until, OWN | PROCESS | u64::from(host.0));
@@ -251,25 +258,26 @@ impl Guarded {
     }
 
     fn post_now(&mut self, sim: &mut Simulation, at: usize, post: Post) {
-        let id = self.qps[at].id;
+        let (id, mut wr_id) = (self.qps[at].id, post.wr_id);
         if self.guards.watches_requests() {
             let (kind, remote) = described(&post.op);
             let bytes = u64::from(post.sge.length);
             let on_demand = kind == Kind::Read && self.process(at).on_demand(&post.sge).is_some();
-            let connection = &mut self.qps[at].connection;
-            if connection.tracks(kind) {
-                let Post { wr_id, signaled, .. } = post;
+            if self.qps[at].connection.tracks(kind) {
+                wr_id = self.next_id();
+                let signaled = post.signaled;
                 let work = Work { post, bounced: None };
                 let repeatable = true;
-                connection
+                self.qps[at]
+                    .connection
                     .post(sim.now().0, Request { wr_id, kind, bytes, remote, signaled, on_demand, repeatable, work });
             } else {
-                connection.pass(kind, bytes);
+                self.qps[at].connection.pass(kind, bytes);
             }
         }
         self.posted.push(Posted { qp: id, wr_id: Some(post.wr_id), bytes: post.sge.length });
         // A QP in the error state accepts it too, and flushes it.
-        send(sim, id, &post, post.sge).expect("a program posts no more than its send queue holds");
+        send(sim, id, &Post { wr_id, ..post }, post.sge).expect("a program posts no more than its send queue holds");
     }
 
     /// A completion of a QP that is not about to start again.
@@ -280,6 +288,9 @@ impl Guarded {
         let mut over = vec![];
         let whose =
             self.qps[at].connection.completed(sim.now().0, wr_id, success, |work, good| over.push((work, good)));
+        if let Some((work, _)) = over.last().filter(|_| whose == Completed::Theirs) {
+            done.completion.wr_id = work.post.wr_id;
+        }
         let blame = &mut self.qps[at].failed;
         match whose {
             Completed::Dummy if !success && !flushed => *blame = Some(done.completion.status),
@@ -318,7 +329,7 @@ impl Guarded {
             // Pages that were present may be missing.
             self.process(at).pages.forget();
             match action {
-                Action::Dummy { kind, remote } => self.post_dummy(sim, at, DUMMY, kind, remote),
+                Action::Dummy { kind, remote } => self.post_dummy(sim, at, kind, remote),
                 Action::StartAgain => {
                     if !self.begin_start(sim, at) {
                         self.qps[at].connection.cannot_start_again();
@@ -330,12 +341,13 @@ impl Guarded {
         self.go_on(sim, at);
     }
 
-    fn post_dummy(&mut self, sim: &mut Simulation, at: usize, wr_id: u64, kind: Kind, remote: Remote) {
+    fn post_dummy(&mut self, sim: &mut Simulation, at: usize, kind: Kind, remote: Remote) {
         let Remote { addr: remote_addr, rkey } = remote;
         let op = match kind {
             Kind::Write => SendOp::Write { remote_addr, rkey },
             _ => SendOp::Read { remote_addr, rkey },
         };
+        let wr_id = self.next_id();
         let post = Post { wr_id, op, signaled: false, sge: Sge::default() };
         let request = Request {
             wr_id,
@@ -351,7 +363,7 @@ impl Guarded {
         connection.posted_dummy(sim.now().0, request);
         match send(sim, *id, &post, post.sge) {
             Ok(()) => {
-                self.acts.dummies += u64::from(wr_id == DUMMY);
+                self.acts.dummies += 1;
                 self.posted.push(Posted { qp: *id, wr_id: None, bytes: 0 });
             }
             Err(_) => connection.refused(kind, 0),
@@ -365,15 +377,11 @@ impl Guarded {
         if receives || !untouched || !connection.may_start_again(sim.now().0) {
             return false;
         }
-        let Some(remote) = connection.into_pinned().next().map(|request| request.remote) else { return false };
-        let new = connection.into_pinned().filter(|request| request.work.bounced.is_none());
-        let bytes = new.map(|request| request.bytes).sum();
+        let bytes = connection.into_pinned().map(|request| request.bytes).sum();
         let Some(block) = self.process(at).bounce(sim).and_then(|bounce| bounce.take(bytes)) else { return false };
         let qp = &mut self.qps[at];
         (qp.phase, qp.block) = (Phase::Flushes, Some((block, block)));
         sim.fail(id);
-        // The QP flushes it at once. Later it is posted again as the others.
-        self.post_dummy(sim, at, LAST, Kind::Read, remote);
         true
     }
 
@@ -394,7 +402,7 @@ impl Guarded {
     fn post_again(&mut self, sim: &mut Simulation, at: usize) {
         let GuardedQp { id, ref mut connection, ref mut block, .. } = self.qps[at];
         let process = self.processes.entry(id.host).or_default();
-        for request in connection.again(sim.now().0) {
+        for request in connection.again_in_turn(sim.now().0) {
             let Work { post, bounced } = &mut request.work;
             if request.on_demand
                 && bounced.is_none()
@@ -408,7 +416,7 @@ impl Guarded {
                 (Some(bounced), Some(bounce)) => bounce.region.sge(bounced.offset, post.sge.length),
                 _ => post.sge,
             };
-            send(sim, id, post, sge).expect("the send queue has held them before");
+            send(sim, id, &Post { wr_id: request.wr_id, ..*post }, sge).expect("the send queue has held them before");
         }
         if !connection.is_starting()
             && let (Some((block, _)), Some(bounce)) = (block.take(), &mut process.bounce)

@@ -85,6 +85,7 @@ impl Live {
     /// Runs the micro-benchmark and leaves its captures, client.pcapng and server.pcapng, in a folder.
     pub fn run_captured(&mut self, micro: &Micro, profile: &str, seed: u64, folder: &Path) -> Result<Outcome> {
         micro.check()?;
+        ensure!(!micro.present, "no program can tell which pages an adapter has: use `touched` in a live run");
         // Not in the folder, which is the caller's. Page faults of the two sides take different times.
         let seeded = tempfile::tempdir()?;
         let profiles = ["server.toml", "client.toml"].map(|name| seeded.path().join(name));

@@ -73,6 +73,8 @@ pub struct Micro {
     pub odp: Sides,
     /// All pages but those of the first operation are touched before the run.
     pub touched: bool,
+    /// All pages are present before the run. Simulated only.
+    pub present: bool,
     /// After the run, the pages of ODP memory are released, this many at a time; 0: none. Live only: the outcome then
     /// has the counters of paging.
     pub invalidate: u32,
@@ -102,6 +104,7 @@ impl Default for Micro {
             in_turn: false,
             odp: Sides::default(),
             touched: false,
+            present: false,
             invalidate: 0,
             rnr_timer: 14,
             ack_timeout: 1,

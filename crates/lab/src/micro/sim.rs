@@ -122,7 +122,9 @@ impl Rig {
             let paging = if on_demand { Paging::OnDemand } else { Paging::Pinned };
             let region = guarded.register(&mut sim, host, Backing::Phantom(micro.bytes()), paging);
             let first = u64::from(micro.size).next_multiple_of(4096);
-            if micro.touched && first < region.len {
+            if micro.present {
+                sim.set_present(&region, 0..region.len, true);
+            } else if micro.touched && first < region.len {
                 sim.set_present(&region, first..region.len, true);
             }
             region
