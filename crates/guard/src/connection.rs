@@ -6,7 +6,9 @@
 //! A request is tracked from the first READ on: without a READ there is neither damming nor flood, and programs that do
 //! not READ pay next to nothing.
 
+use crate::answer::{Action, Completed, Flushed};
 use crate::list::Guards;
+use crate::open::Open;
 use crate::patience::Patience;
 use crate::request::{Kind, Remote, Request};
 use std::collections::VecDeque;
@@ -17,37 +19,6 @@ pub const SPARE: u32 = 16;
 
 /// So often a request starts again at most.
 const STARTS: u32 = 4;
-
-/// What the caller should do now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Post a READ or WRITE of no bytes, without a completion, and enter it with [`Connection::posted_dummy`]. To no bytes
-    /// no check of address and key applies (IBTA C9-88), and the program's own requests show that the peer permits the
-    /// kind.
-    Dummy { kind: Kind, remote: Remote },
-    /// Start the QP again, as the description of the crate says; or call [`Connection::cannot_start_again`].
-    StartAgain,
-}
-
-/// The request of a completion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Completed {
-    /// It is not tracked: the program gets the completion.
-    Unknown,
-    /// The program gets the completion.
-    Theirs,
-    /// It is a dummy: the program must not see the completion.
-    Dummy,
-}
-
-/// The request of a completion after the caller has taken the QP to ERROR.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flushed {
-    /// It will be posted again: the program must not see the completion.
-    Kept,
-    /// It is not tracked: the program gets the completion.
-    Unknown,
-}
 
 /// The requests of a QP. `T` is what the caller needs to post one again.
 #[derive(Debug)]
@@ -74,21 +45,12 @@ pub struct Connection<T> {
     dummies: u32,
     since_completion: u32,
     last_dummy: u64,
+    /// Requests are posted again in turn.
+    in_turn: bool,
 }
 
-#[derive(Debug)]
-struct Open<T> {
-    /// `None`: it is over.
-    request: Option<Request<T>>,
-    at: u64,
-    psn: u32,
-    dummy: bool,
-    /// How often it was posted again.
-    again: u32,
-    /// It shall not be the reason to start again.
-    barred: bool,
-    flushed: bool,
-}
+/// READs that are posted again in turn: adapters have at most as many on their way (max_qp_rd_atom).
+const IN_TURN: usize = 16;
 
 impl<T> Connection<T> {
     /// Of a QP that is not connected.
@@ -109,6 +71,7 @@ impl<T> Connection<T> {
             dummies: 0,
             since_completion: 0,
             last_dummy: 0,
+            in_turn: false,
         }
     }
 
@@ -158,7 +121,8 @@ impl<T> Connection<T> {
         let psn = self.next_psn;
         self.next_psn = (psn + request.kind.psns(request.bytes, self.mtu)) & PSN;
         let request = Some(request);
-        self.open.push_back(Open { request, at, psn, dummy, again: 0, barred: false, flushed: false });
+        let [barred, flushed, waits, repeats] = [false; 4];
+        self.open.push_back(Open { request, at, psn, dummy, again: 0, barred, flushed, waits, repeats });
     }
 
     /// The adapter has refused the last request that was entered or passed.
@@ -181,11 +145,12 @@ impl<T> Connection<T> {
             self.complete = true;
             self.learn(now, at);
         } else {
-            self.ready = false;
+            (self.ready, self.in_turn) = (false, false);
         }
         for place in 0..=at {
             let open = &mut self.open[place];
-            let over = place == at || success && open.request.as_ref().is_some_and(|request| !request.signaled);
+            // What comes before a request that fails has succeeded, too.
+            let (success, over) = (success || place < at, place == at || open.is_silent());
             if let Some(request) = open.request.take_if(|_| over) {
                 self.dummies -= u32::from(open.dummy);
                 if request.kind == Kind::Write && success && !open.dummy {
@@ -203,6 +168,9 @@ impl<T> Connection<T> {
     /// When to call [`Connection::poll`] next; `None`: not before the next post.
     pub fn next(&self) -> Option<u64> {
         let (since, bytes) = self.oldest()?;
+        if self.is_starting() {
+            return Some(since + self.patience.dummy_after(bytes));
+        }
         let dummy = self.may_post_dummy().then(|| self.dummy_at(since, bytes));
         [dummy, self.stuck_at(since, bytes)].into_iter().flatten().min()
     }
@@ -210,6 +178,11 @@ impl<T> Connection<T> {
     /// What to do now.
     pub fn poll(&mut self, now: u64) -> Option<Action> {
         let (since, bytes) = self.oldest()?;
+        if self.is_starting() {
+            // The peer has lost what was posted last, or is slow: what follows shows it.
+            self.in_turn &= now < since + self.patience.dummy_after(bytes);
+            return (!self.in_turn).then_some(Action::PostAgain);
+        }
         if self.stuck_at(since, bytes).is_some_and(|at| now >= at) {
             return Some(Action::StartAgain);
         }
@@ -243,8 +216,10 @@ impl<T> Connection<T> {
 
     /// The caller has taken the QP to ERROR, and has polled a completion with IBV_WC_WR_FLUSH_ERR.
     pub fn flushed(&mut self, wr_id: u64) -> Flushed {
-        let matches = |open: &&mut Open<T>| !open.flushed && open.request.as_ref().is_some_and(|r| r.wr_id == wr_id);
-        let Some(open) = self.open.iter_mut().find(matches) else { return Flushed::Unknown };
+        // In order: what comes before a flushed request without a completion of its own is over.
+        let after = self.open.iter().rposition(|open| open.flushed).map_or(0, |at| at + 1);
+        let matches = |open: &&mut Open<T>| open.request.as_ref().is_some_and(|request| request.wr_id == wr_id);
+        let Some(open) = self.open.iter_mut().skip(after).find(matches) else { return Flushed::Unknown };
         open.flushed = true;
         Flushed::Kept
     }
@@ -265,17 +240,46 @@ impl<T> Connection<T> {
                 each(request.work);
             }
         }
+        (self.in_turn, self.since_completion) = (true, 0);
+        let mut reads = 0;
+        for open in &mut self.open {
+            let read = open.request.as_ref().is_some_and(|request| request.kind == Kind::Read);
+            reads += usize::from(read);
+            (open.waits, open.repeats) = (open.request.is_some(), read && reads <= IN_TURN);
+        }
         self.open.front().map_or(self.next_psn, |open| open.psn)
     }
 
     /// The requests to post again, in order. Those that are `on_demand` go to pinned memory.
     pub fn again(&mut self, now: u64) -> impl Iterator<Item = &mut Request<T>> {
-        self.served_until = now;
-        self.open.iter_mut().filter_map(move |open| {
-            open.flushed = false;
+        self.in_turn = false;
+        self.again_now(now)
+    }
+
+    /// As [`Connection::again`], in turn. An adapter with damming loses what arrives while it replays a READ, so others
+    /// follow after its completion: while [`Connection::is_starting`], call this again after each completion and for
+    /// [`Action::PostAgain`], and post nothing new.
+    pub fn again_in_turn(&mut self, now: u64) -> impl Iterator<Item = &mut Request<T>> {
+        self.again_now(now)
+    }
+
+    fn again_now(&mut self, now: u64) -> impl Iterator<Item = &mut Request<T>> {
+        let replayed = |open: &Open<T>| open.repeats && open.request.as_ref().is_some_and(|request| request.signaled);
+        let first = self.open.iter().position(replayed).filter(|_| self.in_turn);
+        if self.is_starting() {
+            self.served_until = now;
+        }
+        let until = first.map_or(usize::MAX, |first| first + 1);
+        self.open.iter_mut().take(until).filter(|open| open.waits).filter_map(move |open| {
+            (open.flushed, open.waits) = (false, false);
             (open.at, open.again) = (now, open.again + 1);
             open.request.as_mut()
         })
+    }
+
+    /// Whether requests have still to be posted again.
+    pub fn is_starting(&self) -> bool {
+        self.open.back().is_some_and(|last| last.waits)
     }
 
     /// Ends all requests: the QP was reset, failed or destroyed. `each` gets them.
@@ -301,7 +305,7 @@ impl<T> Connection<T> {
 
     /// Open requests that have no completion if they succeed.
     pub fn unsignaled(&self) -> usize {
-        self.open.iter().filter(|open| open.request.as_ref().is_some_and(|request| !request.signaled)).count()
+        self.open.iter().filter(|open| open.is_silent()).count()
     }
 
     fn find(&self, wr_id: u64, failed: bool) -> Option<usize> {
@@ -362,6 +366,7 @@ impl<T> Connection<T> {
         let oldest = open.next().filter(|open| open.again < STARTS && !open.barred)?;
         let possible = self.guards.reissue
             && self.complete
+            && !self.is_starting()
             && oldest.request.as_ref().is_some_and(|request| request.on_demand)
             && self.open.iter().all(|open| open.request.as_ref().is_some_and(|request| request.repeatable));
         possible.then(|| since + (self.patience.stuck_after(bytes) << oldest.again))

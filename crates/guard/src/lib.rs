@@ -17,21 +17,26 @@
 //! takes it to ERROR, which ends every open request without a trace in the program's memory, and then through RESET back
 //! to RTS, with the PSN of the first request that had not completed. It posts the same requests again. To the peer they
 //! are retransmissions: it executes READs again, and acknowledges what it has executed before (IBTA 9.7.5.1.2, 9.9.2.2).
-//! Now the READs go to pinned memory, where no page is missing, and the caller copies the data when they complete.
+//! Now the READs go to pinned memory, where no page is missing, and the caller copies the data when they complete. An
+//! adapter with damming loses what arrives while it replays a READ. So the requests that the peer may know follow each
+//! other in turn ([`Connection::again_in_turn`]).
 //!
 //! That is possible only if nothing arrives on the QP by itself: no receive was ever posted to it, and no request of
 //! the peer has arrived.
 #![forbid(unsafe_code)]
 
+mod answer;
 mod connection;
 mod depth;
 mod list;
+mod open;
 mod pages;
 mod patience;
 mod request;
 mod rnr;
 
-pub use connection::{Action, Completed, Connection, Flushed, SPARE};
+pub use answer::{Action, Completed, Flushed};
+pub use connection::{Connection, SPARE};
 pub use depth::Depth;
 pub use list::{Guards, UnknownGuard};
 pub use pages::Pages;

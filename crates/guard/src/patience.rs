@@ -32,9 +32,16 @@ impl Patience {
     /// A request was served.
     pub fn learn(&mut self, bytes: u64, took: u64) {
         let usual = &mut self.usual[class(bytes)];
-        // An exception counts little, but what always takes long becomes usual.
+        if *usual == 0 {
+            // The first may have met a page fault: what it says is no reason to wait longer than for an unknown size.
+            *usual = took.clamp(1, LEAST / TIMES);
+            return;
+        }
+        // An exception counts little, but what always takes long becomes usual. Stalls may be frequent, so what is fast
+        // counts more.
         let counted = took.min(2 * *usual + LEAST);
-        *usual = if *usual == 0 { counted } else { *usual + counted / 8 - *usual / 8 }.max(1);
+        *usual =
+            if counted > *usual { *usual + (counted - *usual) / 16 } else { *usual - (*usual - counted) / 4 }.max(1);
     }
 
     /// After this time, ns, the first dummy follows requests of so many bytes.
@@ -83,6 +90,14 @@ mod tests {
         assert_eq!(patience.dummy_after(8), LEAST);
         patience.learn(8, 500_000_000);
         assert_eq!(patience.dummy_after(8), LEAST, "a single stall is no rule");
+        for _ in 0..100 {
+            patience.learn(8, 5_000_000);
+            patience.learn(8, 10_000);
+        }
+        assert!(patience.dummy_after(8) < 4_000_000, "half of the requests stall: {}", patience.dummy_after(8));
+        let mut patience = Patience::new();
+        patience.learn(8, 500_000_000);
+        assert_eq!(patience.dummy_after(8), LEAST, "nor is the first");
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub struct Remote {
 /// A request that is posted.
 #[derive(Clone, Debug)]
 pub struct Request<T> {
+    /// It differs from those of all other requests of the QP, or completions are mistaken: programs may give many requests
+    /// the same, so the caller posts another and puts the program's back into the completion.
     pub wr_id: u64,
     pub kind: Kind,
     pub bytes: u64,

@@ -8,7 +8,7 @@ use weir_doctor::finding::Kind;
 use weir_doctor::layout::{self, size_class, time_class};
 use weir_doctor::trace::{Qp, Request, Trace};
 use weir_lab::micro::sim::Simulated;
-use weir_lab::micro::{Micro, Operation, Outcome, Runner, Sides};
+use weir_lab::micro::{Micro, Operation, Outcome, Sides};
 
 /// What the layer would have left of a run's client.
 fn observed(micro: &Micro, outcome: &Outcome) -> Trace {

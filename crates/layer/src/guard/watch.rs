@@ -123,6 +123,8 @@ fn act(own: &Qp, now: u64) -> Option<u64> {
             post::forget_pages();
             again::start(own);
         }
+        // The layer posts all requests at once.
+        Some(Action::PostAgain) => {}
     }
     own.guard.with(|state| state.connection.next()).flatten()
 }
