@@ -387,7 +387,7 @@ mod tests {
         ];
         let folder = tempfile::tempdir().expect("a folder");
         for (profile, micro) in runs {
-            let mut rig = Rig::of(&micro, profile, 1).expect("it can run");
+            let mut rig = Rig::of(&micro, profile, 1, Link::FDR).expect("it can run");
             rig.capture(folder.path()).expect("two files");
             rig.run();
             rig.sim.finish_captures().expect("room on the disk");
