@@ -107,7 +107,7 @@ const SIDES: [Sides; 4] = [
 ];
 
 /// Seeds that were not used to choose the thresholds.
-const SEEDS: [u64; 3] = [201, 202, 203];
+const SEEDS: [u64; 3] = [301, 302, 303];
 /// Two of them have damming, all but `ideal` have flood.
 const PROFILES: [&str; 5] = ["connectx4", "abci", "connectx6", "connectx5", "ideal"];
 

@@ -4,7 +4,7 @@
 //! present. Without the flaw the others follow within a millisecond or two: their QPs repeat them at intervals, or
 //! resume with the page. With the flaw the oldest requests stay open for many milliseconds more, up to seconds, without
 //! any timeout (T fig 5.9). Many page faults one after the other take long too, but then the requests of a page
-//! complete together.
+//! complete together, and after the time of that many page faults.
 
 use super::stall::Stall;
 use super::timing::{is_floor, shortest_rnr_wait, shortest_timeout};
@@ -14,12 +14,15 @@ use std::collections::{HashMap, HashSet};
 /// A request stays open so long after its page has come, ns, for other reasons too: an interval of the requester, a
 /// late thread.
 const STALE: u64 = 4_000_000;
-/// The same at most if the first request took long itself: if the peer waits for pages too, each QP has an RNR wait of
-/// its own.
+/// The same if the peer waits for pages too: each QP has an RNR wait of its own.
 const STALE_LONG: u64 = 12_000_000;
 /// Fewer requests are no flood: of [`STALE`] and of [`STALE_LONG`].
-const MANY: usize = 32;
+const MANY: usize = 20;
 const MANY_LONG: usize = 8;
+/// What a page fault usually takes, ns (0.45 to 0.7 ms: T fig 4.2 to 4.4, 5.3); adapters serve them one by one.
+const PAGE_FAULT: u64 = 600_000;
+/// So many requests of a flood take longer than its page faults.
+const UNEXPLAINED: usize = 8;
 /// Requests that are so far apart are different floods, ns.
 const APART: u64 = 1_000_000_000;
 
@@ -52,9 +55,21 @@ pub fn find(trace: &Trace, stalls: &[Stall]) -> Vec<Vec<usize>> {
     floods.retain(|flood| {
         let qps: HashSet<usize> = flood.iter().map(|&index| stalls[index].request.qp).collect();
         let long = flood.iter().filter(|&&index| stale(&stalls[index]) >= STALE_LONG).count();
-        qps.len() > 1 && (flood.len() >= MANY || long >= MANY_LONG)
+        let explained = explained(trace, stalls, flood);
+        let unexplained = flood.iter().filter(|&&index| stalls[index].late > explained).count();
+        qps.len() > 1 && (flood.len() >= MANY || long >= MANY_LONG) && unexplained >= UNEXPLAINED
     });
     floods
+}
+
+/// How long the page faults of a flood keep a request open, ns.
+fn explained(trace: &Trace, stalls: &[Stall], flood: &[usize]) -> u64 {
+    let requests = || flood.iter().map(|&index| &stalls[index].request);
+    let from = requests().map(|request| request.begun).min().unwrap_or(0);
+    let to = requests().map(|request| request.done).max().unwrap_or(0);
+    let meanwhile = trace.requests.iter().filter(|request| request.odp && (from..=to).contains(&request.done));
+    let pages: HashSet<(&str, u64)> = meanwhile.map(|request| page(trace, request)).collect();
+    STALE + PAGE_FAULT * pages.len() as u64
 }
 
 /// Whether the peer waits for pages too: then the first request of each QP waits after an RNR NAK. A machine with other
