@@ -4,9 +4,11 @@ use super::{ibv_context, ibv_pd};
 use std::ffi::{c_int, c_uint, c_void};
 
 pub const IBV_WC_SUCCESS: c_int = 0;
+pub const IBV_WC_LOC_PROT_ERR: c_int = 4;
 pub const IBV_WC_WR_FLUSH_ERR: c_int = 5;
 pub const IBV_WC_RETRY_EXC_ERR: c_int = 12;
 pub const IBV_WC_RNR_RETRY_EXC_ERR: c_int = 13;
+pub const IBV_WC_FATAL_ERR: c_int = 19;
 pub const IBV_WC_RECV: c_int = 1 << 7;
 pub const IBV_WC_GRH: c_uint = 1;
 pub const IBV_WC_EX_WITH_BYTE_LEN: u64 = 1 << 0;

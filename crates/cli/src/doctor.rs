@@ -5,7 +5,7 @@
 //! then.
 
 use crate::run::{cannot_run, refuse};
-use crate::{library, signals};
+use crate::{environment, signals};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use nix::sys::signal::{self, SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal};
@@ -42,12 +42,13 @@ pub struct DoctorArgs {
 
 /// The program's exit status; 125 to 127 as for `weir run` if it did not run.
 pub fn run(args: &DoctorArgs) -> ExitCode {
-    let prepared = library::layer().and_then(|layer| Ok((preload(&layer)?, folder()?, writable(args)?)));
+    let before = std::env::var("LD_PRELOAD").unwrap_or_default();
+    let prepared = environment::with_layer(&before).and_then(|preload| Ok((preload, folder()?, writable(args)?)));
     let (preload, folder, output) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => return refuse(125, &error),
     };
-    let ended = match run_program(&args.command, &preload, folder.path()) {
+    let ended = match run_program(&args.command, preload.as_ref(), folder.path()) {
         Ok(ended) => ended,
         Err(error) => return cannot_run(&args.command[0], error),
     };
@@ -56,22 +57,6 @@ pub fn run(args: &DoctorArgs) -> ExitCode {
     }
     drop(folder);
     end_like(ended.status)
-}
-
-/// LD_PRELOAD with the layer in front: it must come before Weir's libibverbs, which `weir run` puts last.
-fn preload(layer: &Path) -> Result<OsString> {
-    let path = layer.as_os_str();
-    ensure!(
-        !path.as_encoded_bytes().iter().any(|byte| matches!(byte, b' ' | b':')),
-        "the path of {} has a space or a colon, which LD_PRELOAD cannot have: install Weir elsewhere",
-        layer.display()
-    );
-    let mut value = path.to_owned();
-    if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()) {
-        value.push(":");
-        value.push(before);
-    }
-    Ok(value)
 }
 
 /// A folder in memory, if there is room for files of some processes there.

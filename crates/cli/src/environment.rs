@@ -2,7 +2,7 @@
 
 use crate::library;
 use crate::options::Options;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
 use std::process::ExitCode;
 
@@ -34,13 +34,23 @@ pub fn run(args: &EnvArgs) -> Result<ExitCode> {
 
 /// All variables, those of the loader first.
 pub fn variables(options: &Options) -> Result<Vec<(&'static str, String)>> {
-    let folder = library::folder()?.to_string_lossy().into_owned();
     let before = |name: &str| std::env::var(name).unwrap_or_default();
+    let chosen = options.variables()?;
+    let guarded = chosen.iter().any(|(name, _)| *name == "WEIR_GUARD");
+    if options.system {
+        ensure!(guarded, "--system: without --guard there is nothing to do; add --guard auto");
+        let other: Vec<&str> = chosen.iter().map(|(name, _)| *name).filter(|name| *name != "WEIR_GUARD").collect();
+        let names = other.join(", ");
+        ensure!(other.is_empty(), "--system: Weir's adapter is not there to obey {names}; leave --system or these out");
+        return Ok([("LD_PRELOAD", with_layer(&before("LD_PRELOAD"))?)].into_iter().chain(chosen).collect());
+    }
+    let folder = library::folder()?.to_string_lossy().into_owned();
+    let preloaded = preload(&folder, &before("LD_PRELOAD"));
     let mut variables = vec![
         ("LD_LIBRARY_PATH", search_path(&folder, &before("LD_LIBRARY_PATH"))),
-        ("LD_PRELOAD", preload(&folder, &before("LD_PRELOAD"))),
+        ("LD_PRELOAD", if guarded { with_layer(&preloaded)? } else { preloaded }),
     ];
-    variables.extend(options.variables()?);
+    variables.extend(chosen);
     // Without a run folder the program shows no counters (`weir stat`), which is no error.
     if let Ok(run) = weir_device::stat::folder::prepare() {
         variables.push((weir_device::stat::folder::VARIABLE, run.to_string_lossy().into_owned()));
@@ -66,6 +76,17 @@ fn preload(folder: &str, before: &str) -> String {
     let ours = if full.contains([' ', ':']) { library::NAME.to_owned() } else { full };
     let rest = before.split([' ', ':']).filter(|entry| !entry.is_empty() && *entry != ours);
     rest.chain([ours.as_str()]).collect::<Vec<_>>().join(":")
+}
+
+/// The layer that has the guards, then what else is preloaded: the layer calls the next definition of each function.
+pub fn with_layer(before: &str) -> Result<String> {
+    let layer = library::layer()?.to_string_lossy().into_owned();
+    ensure!(
+        !layer.contains([' ', ':']),
+        "the path of {layer} has a space or a colon, which LD_PRELOAD cannot have: install Weir elsewhere"
+    );
+    let rest = before.split([' ', ':']).filter(|entry| !entry.is_empty() && *entry != layer);
+    Ok(std::iter::once(layer.as_str()).chain(rest).collect::<Vec<_>>().join(":"))
 }
 
 /// Single-quoted for a POSIX shell, unless it needs no quotes.

@@ -67,6 +67,17 @@ pub struct Options {
     #[arg(long, value_name = "FEATURE,...", env = "WEIR_WITHOUT", help = without_help())]
     pub without: Option<String>,
 
+    /// Work around flaws of adapters with on-demand paging, above whatever adapter there is: names separated by commas of
+    /// `rnr` (the smallest RNR delay for QPs of a process with ODP memory), `dummy` (while a request is open for too
+    /// long, empty READs reveal a lost one), `reissue` (a READ that is stuck at its own ODP memory starts again, into
+    /// pinned memory), `prefetch` (ODP memory becomes present before a request is posted); or `auto`: all of them
+    #[arg(long, value_name = "LIST", env = "WEIR_GUARD")]
+    pub guard: Option<String>,
+
+    /// Run on the system's libibverbs and its adapters, with nothing of Weir but the guards of --guard
+    #[arg(long)]
+    pub system: bool,
+
     /// What Weir logs to stderr: error, warn, info, debug, trace, or a filter such as weir_device=debug
     #[arg(long, value_name = "FILTER", env = "WEIR_LOG")]
     pub log: Option<String>,
@@ -160,6 +171,10 @@ impl Options {
             let without: weir_link::DisabledFeatures =
                 without.parse().with_context(|| source("--without", "WEIR_WITHOUT", without))?;
             variables.push(("WEIR_WITHOUT", without.to_string()));
+        }
+        if let Some(guard) = &self.guard {
+            let guards: weir_guard::Guards = guard.parse().with_context(|| source("--guard", "WEIR_GUARD", guard))?;
+            variables.push(("WEIR_GUARD", guards.to_string()));
         }
         if let Some(log) = &self.log {
             tracing_subscriber::EnvFilter::try_new(log)
@@ -285,6 +300,8 @@ mod tests {
             memlock: Some(Memlock::Strict),
             userfaultfd: Some(Userfaultfd::Off),
             without: Some("udp-gro, ipv6".into()),
+            guard: Some("dummy, rnr".into()),
+            system: false,
             log: Some("warn,weir_device=debug".into()),
             patience: Some(1.5),
         };
@@ -304,6 +321,7 @@ mod tests {
                 "WEIR_MEMLOCK=strict",
                 "WEIR_USERFAULTFD=off",
                 "WEIR_WITHOUT=udp-gro,ipv6",
+                "WEIR_GUARD=rnr,dummy",
                 "WEIR_LOG=warn,weir_device=debug",
                 "WEIR_PATIENCE=1.5"
             ]
@@ -335,6 +353,8 @@ mod tests {
         assert!(text.contains("--profile") && text.contains("/no/such/file.toml"), "{text}");
         let text = error(Options { without: Some("udp-gso".into()), ..Default::default() });
         assert!(text.contains("--without") && text.contains("udp-gso") && text.contains("udp-segment"), "{text}");
+        let text = error(Options { guard: Some("dumy".into()), ..Default::default() });
+        assert!(text.contains("--guard") && text.contains("`dumy`") && text.contains("reissue"), "{text}");
         let text = error(Options { log: Some("weir=loud".into()), ..Default::default() });
         assert!(text.contains("--log"), "{text}");
     }

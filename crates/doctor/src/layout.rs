@@ -166,11 +166,13 @@ impl Source {
 }
 
 /// Class of a request's size.
+#[inline]
 pub fn size_class(bytes: u32) -> usize {
     ((35 - bytes.leading_zeros() as usize) / 4).min(SIZES - 1)
 }
 
 /// Class of a service time.
+#[inline]
 pub fn time_class(ns: u64) -> usize {
     (63 - (ns | 1).leading_zeros() as usize).min(TIMES - 1)
 }

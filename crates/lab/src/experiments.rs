@@ -15,6 +15,7 @@ mod fault_cost;
 mod flood;
 mod flood_pages;
 mod flood_write;
+mod guards;
 mod odp_read;
 mod odp_send;
 mod odp_write;
@@ -32,7 +33,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// All experiments.
-pub const ALL: [&Experiment; 19] = [
+pub const ALL: [&Experiment; 20] = [
     &odp_read::EXPERIMENT,
     &odp_send::EXPERIMENT,
     &odp_write::EXPERIMENT,
@@ -49,6 +50,7 @@ pub const ALL: [&Experiment; 19] = [
     &flood_write::EXPERIMENT,
     &connectx6::EXPERIMENT,
     &workarounds::EXPERIMENT,
+    &guards::EXPERIMENT,
     &timeout_floor::EXPERIMENT,
     &systems::EXPERIMENT,
     &detectors::EXPERIMENT,

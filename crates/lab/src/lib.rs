@@ -10,6 +10,7 @@ pub mod detectors;
 pub mod experiment;
 pub mod experiments;
 pub mod figure;
+pub mod guarded;
 pub mod micro;
 pub mod output;
 mod statistics;

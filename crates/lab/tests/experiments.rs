@@ -75,6 +75,21 @@ fn claims_about_damming_hold() {
 }
 
 #[test]
+fn claims_about_guards_hold() {
+    let report = run_of(one("guards"), 2, 3, None, 3).report;
+    let failed: Vec<_> = report.claims.iter().filter(|claim| !claim.holds()).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    // Without guards there is something to do against.
+    let longest = |list: &str| {
+        let rows = report.data.csv();
+        let of =
+            rows.lines().filter(|row| row.contains(list)).filter_map(|row| row.split(',').nth_back(1)?.parse().ok());
+        of.fold(0.0, f64::max)
+    };
+    assert!(longest(",none,") > 200.0 && longest(",auto,") < 100.0, "{} {}", longest(",none,"), longest(",auto,"));
+}
+
+#[test]
 fn the_same_seed_gives_the_same_files_on_any_number_of_threads() {
     let damming = one("damming");
     let all = [(1, 5), (3, 5), (1, 6)].map(|(threads, seed)| run(damming, threads, seed, None));

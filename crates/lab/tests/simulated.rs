@@ -91,6 +91,28 @@ fn workarounds_post_more() {
 }
 
 #[test]
+fn a_guard_ends_what_a_timeout_would() {
+    let interval = Duration::from_millis(1);
+    let odp = Sides { client: false, server: true };
+    let dammed = Micro { num_ops: 2, interval, odp, ..Micro::default() };
+    let plain = run(&dammed, "connectx4");
+    assert!(plain.timeouts == 1 && plain.time > Duration::from_millis(300), "{:?}", plain.time);
+    let guarded = run(&Micro { guards: "dummy".parse().unwrap(), ..dammed }, "connectx4");
+    assert!(guarded.timeouts == 0 && guarded.time < Duration::from_millis(10), "{:?}", guarded.time);
+    assert!(guarded.completions.iter().all(Option::is_some) && guarded.completions.len() == 2);
+    // A dummy belongs to no operation.
+    assert!(guarded.steps.iter().any(|step| step.from_client && step.operation.is_none()));
+    let flooded = Micro { num_ops: 512, num_qps: 128, size: 32, ack_timeout: 18, ..Micro::default() };
+    let flooded = Micro { odp: Sides { client: true, server: false }, ..flooded };
+    let [plain, again] = ["none", "reissue"]
+        .map(|list| run(&Micro { guards: list.parse().unwrap_or_default(), ..flooded.clone() }, "connectx6"));
+    assert!(plain.time > 10 * again.time, "{:?}, {:?}", plain.time, again.time);
+    // The operations have the packets of both times.
+    assert!(again.steps.iter().all(|step| step.operation.is_some()));
+    assert!(again.completions.iter().all(Option::is_some));
+}
+
+#[test]
 fn impossible_parameters_are_refused() {
     let run = |micro: Micro, profile| Simulated.run(&micro, profile, 1).map(|_| ()).map_err(|e| format!("{e:#}"));
     assert!(run(Micro { odp: BOTH, ..Micro::default() }, "connectx3").is_err_and(|e| e.contains("on-demand")));

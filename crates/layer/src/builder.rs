@@ -3,12 +3,15 @@
 //! The library may hold a lock of its own from `wr_start` to `wr_complete`; the layer's lock of the QP is taken before.
 
 use crate::clock::ticks;
+use crate::contexts;
+use crate::guard::{self, list, work};
 use crate::objects::QPS;
-use crate::qp::{Building, Qp};
+use crate::qp::Qp;
 use crate::quiet::{Uncancelled, observe};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::*;
 use weir_abi::*;
+use weir_guard::Remote;
 
 /// Replaces the functions of an extended QP. `offered` are those that the program asked for (IBV_QP_EX_WITH_*): a
 /// library of an older release has no member for the others.
@@ -38,9 +41,11 @@ macro_rules! real {
     }};
 }
 
-/// Functions that begin a work request: name, arguments, opcode, and what the program must have asked for.
+/// Functions that begin a work request: name, arguments, opcode, what the program must have asked for; the peer's
+/// address and key, and immediate data.
 macro_rules! operations {
-    ($($member:ident($($argument:ident: $type:ty),*) $place:ident $opcode:ident $offered:ident;)*) => {
+    ($($member:ident($($argument:ident: $type:ty),*) $place:ident $opcode:ident $offered:ident
+       $remote:expr, $imm:expr;)*) => {
         #[derive(Clone, Copy)]
         #[allow(non_camel_case_types)] // The names are those of the members.
         enum Operation { $($place),* }
@@ -58,31 +63,37 @@ macro_rules! operations {
             // SAFETY: the caller's own call.
             unsafe { real(qp, $($argument),*) };
             // SAFETY: between `wr_start` and `wr_complete` the lock is held.
-            observe(|| unsafe { begin(own, qp, $opcode) });
+            observe(|| unsafe { begin(own, qp, $opcode, $remote, $imm) });
         })*
     };
 }
 
 operations! {
     wr_atomic_cmp_swp(rkey: u32, to: u64, compare: u64, swap: u64)
-        CompareSwap IBV_WR_ATOMIC_CMP_AND_SWP IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP;
+        CompareSwap IBV_WR_ATOMIC_CMP_AND_SWP IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP NOWHERE, 0;
     wr_atomic_fetch_add(rkey: u32, to: u64, add: u64)
-        FetchAdd IBV_WR_ATOMIC_FETCH_AND_ADD IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+        FetchAdd IBV_WR_ATOMIC_FETCH_AND_ADD IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD NOWHERE, 0;
     wr_bind_mw(mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info)
-        BindMw IBV_WR_BIND_MW IBV_QP_EX_WITH_BIND_MW;
-    wr_local_inv(rkey: u32) LocalInv IBV_WR_LOCAL_INV IBV_QP_EX_WITH_LOCAL_INV;
-    wr_rdma_read(rkey: u32, from: u64) Read IBV_WR_RDMA_READ IBV_QP_EX_WITH_RDMA_READ;
-    wr_rdma_write(rkey: u32, to: u64) Write IBV_WR_RDMA_WRITE IBV_QP_EX_WITH_RDMA_WRITE;
+        BindMw IBV_WR_BIND_MW IBV_QP_EX_WITH_BIND_MW NOWHERE, 0;
+    wr_local_inv(rkey: u32) LocalInv IBV_WR_LOCAL_INV IBV_QP_EX_WITH_LOCAL_INV NOWHERE, 0;
+    wr_rdma_read(rkey: u32, from: u64)
+        Read IBV_WR_RDMA_READ IBV_QP_EX_WITH_RDMA_READ Remote { addr: from, rkey }, 0;
+    wr_rdma_write(rkey: u32, to: u64)
+        Write IBV_WR_RDMA_WRITE IBV_QP_EX_WITH_RDMA_WRITE Remote { addr: to, rkey }, 0;
     wr_rdma_write_imm(rkey: u32, to: u64, imm: u32)
-        WriteImm IBV_WR_RDMA_WRITE_WITH_IMM IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
-    wr_send() Send IBV_WR_SEND IBV_QP_EX_WITH_SEND;
-    wr_send_imm(imm: u32) SendImm IBV_WR_SEND_WITH_IMM IBV_QP_EX_WITH_SEND_WITH_IMM;
-    wr_send_inv(rkey: u32) SendInv IBV_WR_SEND_WITH_INV IBV_QP_EX_WITH_SEND_WITH_INV;
-    wr_send_tso(header: *mut c_void, bytes: u16, mss: u16) Tso IBV_WR_TSO IBV_QP_EX_WITH_TSO;
+        WriteImm IBV_WR_RDMA_WRITE_WITH_IMM IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM Remote { addr: to, rkey }, imm;
+    wr_send() Send IBV_WR_SEND IBV_QP_EX_WITH_SEND NOWHERE, 0;
+    wr_send_imm(imm: u32) SendImm IBV_WR_SEND_WITH_IMM IBV_QP_EX_WITH_SEND_WITH_IMM NOWHERE, imm;
+    wr_send_inv(rkey: u32) SendInv IBV_WR_SEND_WITH_INV IBV_QP_EX_WITH_SEND_WITH_INV NOWHERE, 0;
+    wr_send_tso(header: *mut c_void, bytes: u16, mss: u16) Tso IBV_WR_TSO IBV_QP_EX_WITH_TSO NOWHERE, 0;
     wr_atomic_write(rkey: u32, to: u64, from: *const c_void)
-        AtomicWrite IBV_WR_ATOMIC_WRITE IBV_QP_EX_WITH_ATOMIC_WRITE;
-    wr_flush(rkey: u32, to: u64, bytes: usize, level: u8, kind: u8) Flush IBV_WR_FLUSH IBV_QP_EX_WITH_FLUSH;
+        AtomicWrite IBV_WR_ATOMIC_WRITE IBV_QP_EX_WITH_ATOMIC_WRITE NOWHERE, 0;
+    wr_flush(rkey: u32, to: u64, bytes: usize, level: u8, kind: u8)
+        Flush IBV_WR_FLUSH IBV_QP_EX_WITH_FLUSH NOWHERE, 0;
 }
+
+/// Of operations that are not posted again.
+const NOWHERE: Remote = Remote { addr: 0, rkey: 0 };
 
 /// Functions that every extended QP has; their places are behind those of the operations.
 #[derive(Clone, Copy)]
@@ -121,7 +132,9 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     if !own.is_inherited() {
         own.posting.lock();
         // SAFETY: the lock is held.
-        unsafe { *own.building.get() = Building { started: ticks(), ..Building::default() } };
+        let building = unsafe { &mut *own.building.get() };
+        (building.count, building.started) = (0, ticks());
+        building.batch.clear();
     }
     // SAFETY: the caller's own call.
     unsafe { real(qp) };
@@ -136,11 +149,21 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
         return unsafe { real(qp) };
     }
     // SAFETY: `wr_start` has taken the lock.
-    let count = observe(|| unsafe { finish(own) }).unwrap_or(0);
+    let Some(count) = observe(|| unsafe { finish(own) }).unwrap_or(Some(0)) else {
+        // SAFETY: the caller's batch, which it does not touch again.
+        unsafe { wr_abort(qp) };
+        return libc::ENOMEM;
+    };
     // SAFETY: the caller's own call.
     let status = unsafe { real(qp) };
-    if status != 0 && count != 0 {
-        observe(|| own.refused(count));
+    if status != 0 {
+        observe(|| {
+            if count != 0 {
+                own.refused(count);
+            }
+            // SAFETY: the lock is held.
+            guard::post::refused_batch(own, unsafe { &(*own.building.get()).entered });
+        });
     }
     own.posting.unlock();
     status
@@ -160,7 +183,7 @@ unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length
     // SAFETY: the caller's own call.
     unsafe { real(qp, lkey, addr, length) };
     // SAFETY: between `wr_start` and `wr_complete` the lock is held.
-    observe(|| unsafe { add(own, &ibv_sge { addr, length, lkey }) });
+    observe(|| unsafe { add(own, &[ibv_sge { addr, length, lkey }]) });
 }
 
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
@@ -172,7 +195,7 @@ unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *co
         return;
     }
     // SAFETY: as in `wr_set_sge`; the caller's list of `count` entries.
-    observe(|| unsafe { (0..count).for_each(|at| add(own, &*list.add(at))) });
+    observe(|| unsafe { add(own, std::slice::from_raw_parts(list, count)) });
 }
 
 unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, data: *mut c_void, length: usize) {
@@ -180,7 +203,7 @@ unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, data: *mut c_void, l
     // SAFETY: the caller's own call.
     unsafe { real(qp, data, length) };
     // SAFETY: as in `wr_set_sge`.
-    observe(|| unsafe { add(own, &ibv_sge { addr: 0, length: length as u32, lkey: 0 }) });
+    observe(|| unsafe { add_inline(own, length as u32) });
 }
 
 unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
@@ -198,40 +221,83 @@ unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, l
         at += 1;
     }
     // SAFETY: as in `wr_set_sge`.
-    observe(|| unsafe { add(own, &ibv_sge { addr: 0, length: length as u32, lkey: 0 }) });
+    observe(|| unsafe { add_inline(own, length as u32) });
 }
 
 /// A work request begins: the one before it is complete.
-unsafe fn begin(own: &Qp, qp: *mut ibv_qp_ex, opcode: c_int) {
+unsafe fn begin(own: &Qp, qp: *mut ibv_qp_ex, opcode: c_int, remote: Remote, imm: u32) {
     if own.is_inherited() {
         return;
     }
     // SAFETY: the caller holds the QP's lock; the program's QP.
     let (building, qp) = unsafe { (&mut *own.building.get(), &*qp) };
+    if own.guard.is_on() {
+        let signaled = own.signals(qp.wr_flags);
+        building.batch.push(work::describe(qp.wr_id, opcode, qp.wr_flags, signaled, remote, imm));
+    }
+    building.last.opcode = opcode as u8;
+    if !own.is_observed() {
+        return;
+    }
     building.count += 1;
     building.last = own.describe(qp.wr_id, opcode, qp.wr_flags, building.started);
     own.queue.stage(building.count - 1, building.last);
 }
 
 /// The last work request gets data.
-unsafe fn add(own: &Qp, sge: &ibv_sge) {
+unsafe fn add(own: &Qp, sges: &[ibv_sge]) {
     if own.is_inherited() {
         return;
     }
     // SAFETY: the caller holds the QP's lock.
     let building = unsafe { &mut *own.building.get() };
+    if list().prefetch && contexts::any_odp() {
+        guard::post::prefetch(own, building.last.opcode.into(), sges);
+    }
+    if let Some(request) = building.batch.last_mut() {
+        work::add_sges(request, own.context(), sges);
+    }
     if building.count > 0 {
-        own.add_data(&mut building.last, sge);
+        sges.iter().for_each(|sge| own.add_data(&mut building.last, sge));
         own.queue.stage(building.count - 1, building.last);
     }
 }
 
-/// The batch is about to be posted; returns the number of its requests that are seen.
-unsafe fn finish(own: &Qp) -> u64 {
+/// The last work request gets data from memory that the program may use again at once.
+unsafe fn add_inline(own: &Qp, length: u32) {
+    if own.is_inherited() {
+        return;
+    }
     // SAFETY: the caller holds the QP's lock.
-    let count = unsafe { (*own.building.get()).count };
+    let building = unsafe { &mut *own.building.get() };
+    if let Some(request) = building.batch.last_mut() {
+        request.bytes += u64::from(length);
+        request.repeatable = false;
+    }
+    if building.count > 0 {
+        own.add_data(&mut building.last, &ibv_sge { addr: 0, length, lkey: 0 });
+        own.queue.stage(building.count - 1, building.last);
+    }
+}
+
+/// The batch is about to be posted; returns the number of its requests that are seen. `None`: the program's send queue
+/// has no room for it.
+unsafe fn finish(own: &Qp) -> Option<u64> {
+    // SAFETY: the caller holds the QP's lock.
+    let building = unsafe { &mut *own.building.get() };
+    let count = building.count;
+    building.entered.clear();
+    if !building.batch.is_empty() {
+        building.entered.extend(building.batch.iter().map(|request| (request.kind, request.bytes, request.signaled)));
+        if !guard::post::enter(own, &mut building.batch) {
+            return None;
+        }
+    }
+    if !own.is_observed() {
+        return Some(0);
+    }
     let room = own.queue.capacity() as u64 - own.queue.open();
     let seen = count.min(room);
     own.opened(seen);
-    seen
+    Some(seen)
 }

@@ -12,8 +12,17 @@ pub static CONTROL: Lock = Lock::new();
 
 pub static CONTEXTS: Map<Context> = Map::new();
 /// ODP regions by context and lkey.
-static ODP: Map<()> = Map::new();
+static ODP: Map<Odp> = Map::new();
 static ODP_REGIONS: AtomicUsize = AtomicUsize::new(0);
+
+/// The addresses of an ODP region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Odp {
+    /// Those of the process.
+    Plain,
+    /// Others (`ibv_reg_mr_iova`, IBV_ACCESS_ZERO_BASED).
+    Shifted,
+}
 
 /// An open device.
 pub struct Context {
@@ -30,12 +39,20 @@ pub struct Context {
 /// `ibv_poll_cq`, which may be a cancellation point: a cancelled thread unwinds through it.
 pub type PollCq = unsafe extern "C-unwind" fn(*mut ibv_cq, i32, *mut ibv_wc) -> i32;
 
+/// `ibv_post_send`.
+pub type PostSend = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> i32;
+
+/// `ibv_post_recv`.
+pub type PostRecv = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> i32;
+
 /// The library's functions of a context.
 #[derive(Clone, Copy)]
 pub struct Real {
     pub poll_cq: Option<PollCq>,
     pub req_notify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, i32) -> i32>,
-    pub post_send: Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> i32>,
+    pub post_send: Option<PostSend>,
+    pub post_recv: Option<PostRecv>,
+    pub advise_mr: Option<unsafe extern "C" fn(*mut ibv_pd, i32, u32, *mut ibv_sge, u32) -> i32>,
     pub create_cq_ex: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex>,
     pub create_qp_ex: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp>,
 }
@@ -64,23 +81,41 @@ impl Context {
 /// Whether an lkey of a context is that of an ODP region.
 #[inline]
 pub fn is_odp(context: &Context, lkey: u32) -> bool {
-    ODP_REGIONS.load(Relaxed) != 0 && ODP.get(context.key(lkey)).is_some()
+    odp(context, lkey).is_some()
 }
 
-/// Enters or removes an ODP region.
-pub fn set_odp(context: &Context, lkey: u32, odp: bool) {
+/// The addresses of the ODP region with this lkey; `None`: there is none.
+#[inline]
+pub fn odp(context: &Context, lkey: u32) -> Option<Odp> {
+    if any_odp() { ODP.get(context.key(lkey)).copied() } else { None }
+}
+
+/// Whether the process has an ODP region.
+#[inline]
+pub fn any_odp() -> bool {
+    ODP_REGIONS.load(Relaxed) != 0
+}
+
+/// Enters an ODP region.
+pub fn enter_odp(context: &Context, lkey: u32, addresses: Odp) {
     CONTROL.with(|| {
         let key = context.key(lkey);
-        match (ODP.get(key).is_some(), odp) {
-            (false, true) => {
-                ODP.insert(key, &());
-                ODP_REGIONS.fetch_add(1, Relaxed);
-            }
-            (true, false) => {
-                ODP.remove(key);
-                ODP_REGIONS.fetch_sub(1, Relaxed);
-            }
-            _ => {}
+        let region = match addresses {
+            Odp::Plain => &Odp::Plain,
+            Odp::Shifted => &Odp::Shifted,
+        };
+        if ODP.get(key).is_none() {
+            ODP_REGIONS.fetch_add(1, Relaxed);
+        }
+        ODP.insert(key, region);
+    });
+}
+
+/// Forgets an ODP region.
+pub fn forget_odp(context: &Context, lkey: u32) {
+    CONTROL.with(|| {
+        if ODP.remove(context.key(lkey)).is_some() {
+            ODP_REGIONS.fetch_sub(1, Relaxed);
         }
     });
 }

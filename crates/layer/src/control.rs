@@ -2,8 +2,9 @@
 //!
 //! Each calls the next definition. librdmacm, UCX and other libraries call these functions too.
 
-use crate::contexts::{self, CONTEXTS, CONTROL, Context, PollCq, Real};
+use crate::contexts::{self, CONTEXTS, CONTROL, Context, Odp, PollCq, Real};
 use crate::file::{self, Counter};
+use crate::guard::{self, attributes, pinned};
 use crate::objects::{self, CQS, Cq, NUMBERS, QPS};
 use crate::qp::{Qp, Room};
 use crate::quiet::{self, Uncancelled, observe};
@@ -31,7 +32,9 @@ next! {
     DESTROY_CQ c"ibv_destroy_cq": fn(*mut ibv_cq) -> c_int;
     CREATE_QP c"ibv_create_qp": fn(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp;
     MODIFY_QP c"ibv_modify_qp": fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
+    QUERY_QP c"ibv_query_qp": fn(*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int;
     DESTROY_QP c"ibv_destroy_qp": fn(*mut ibv_qp) -> c_int;
+    DEALLOC_PD c"ibv_dealloc_pd": fn(*mut ibv_pd) -> c_int;
     DEREG_MR c"ibv_dereg_mr": fn(*mut ibv_mr) -> c_int;
 }
 
@@ -109,10 +112,16 @@ pub unsafe extern "C" fn ibv_create_cq(
     let _uncancelled = Uncancelled::new();
     // SAFETY: the caller's context.
     unsafe { adopt(context) };
-    let cq = call!(CREATE_CQ, std::ptr::null_mut(), context, cqe, cq_context, channel, vector);
+    let more = guard::cq::wanted_entries(cqe);
+    let mut cq = call!(CREATE_CQ, std::ptr::null_mut(), context, cqe.saturating_add(more), cq_context, channel, vector);
+    if cq.is_null() && more != 0 {
+        cq = call!(CREATE_CQ, std::ptr::null_mut(), context, cqe, cq_context, channel, vector);
+    }
     observe(|| {
         if let Some(own) = CONTEXTS.get(context as u64).filter(|_| !cq.is_null()) {
-            CONTROL.with(|| Cq::enter(cq, own));
+            // SAFETY: a new CQ.
+            let spare = i64::from(unsafe { (*cq).cqe }.saturating_sub(cqe));
+            CONTROL.with(|| Cq::enter(cq, own, spare));
         }
     });
     cq
@@ -143,9 +152,13 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_a
     let _uncancelled = Uncancelled::new();
     // SAFETY: the caller's PD.
     unsafe { adopt((*pd).context) };
-    let qp = call!(CREATE_QP, std::ptr::null_mut(), pd, attr);
+    // SAFETY: the caller's attributes.
+    let (cap, service) = unsafe { (&raw mut (*attr).cap, (*attr).qp_type) };
+    let create = || call!(CREATE_QP, std::ptr::null_mut(), pd, attr);
+    // SAFETY: as above.
+    let (qp, spare) = unsafe { with_places(cap, service, create) };
     // SAFETY: the library has written what the QP can hold.
-    observe(|| unsafe { created(qp, &(*attr).cap, (*attr).sq_sig_all != 0) });
+    observe(|| unsafe { created(qp, &*cap, (*attr).sq_sig_all != 0, spare) });
     qp
 }
 
@@ -154,12 +167,45 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_a
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     let _uncancelled = Uncancelled::new();
-    let status = call!(MODIFY_QP, libc::ENOSYS, qp, attr, mask);
+    let own = QPS.get(qp as u64).filter(|own| !own.is_inherited());
+    // A guard does not act on the QP meanwhile.
+    let _acting = own.map(|own| own.guard.acting());
+    // SAFETY: the caller's attributes.
+    let quick = own.and_then(|own| attributes::quick_timer(own, unsafe { &*attr }, mask));
+    let mut done = false;
+    if let Some(timer) = quick {
+        // SAFETY: as above.
+        let mut quicker = ibv_qp_attr { min_rnr_timer: timer, ..unsafe { *attr } };
+        done = call!(MODIFY_QP, libc::ENOSYS, qp, &mut quicker, mask | IBV_QP_MIN_RNR_TIMER) == 0;
+    }
+    let status = if done { 0 } else { call!(MODIFY_QP, libc::ENOSYS, qp, attr, mask) };
+    if status == 0 {
+        observe(|| {
+            if let Some(own) = own {
+                // SAFETY: the caller's attributes.
+                own.modified(unsafe { &*attr }, mask, done);
+            }
+        });
+    }
+    status
+}
+
+/// # Safety
+/// As in verbs.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    mask: c_int,
+    init: *mut ibv_qp_init_attr,
+) -> c_int {
+    let _uncancelled = Uncancelled::new();
+    let status = call!(QUERY_QP, libc::ENOSYS, qp, attr, mask, init);
     if status == 0 {
         observe(|| {
             if let Some(own) = QPS.get(qp as u64).filter(|own| !own.is_inherited()) {
-                // SAFETY: the caller's attributes.
-                own.modified(unsafe { &*attr }, mask);
+                // SAFETY: the library has written both.
+                unsafe { attributes::show_own(own, &mut *attr, &mut (*init).cap) };
             }
         });
     }
@@ -172,6 +218,11 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     let _uncancelled = Uncancelled::new();
     let key = QPS.get(qp as u64).map(|own| own.key());
+    observe(|| {
+        if let Some(own) = QPS.get(qp as u64).filter(|own| !own.is_inherited()) {
+            own.guard.close();
+        }
+    });
     let status = call!(DESTROY_QP, libc::ENOSYS, qp);
     observe(|| {
         file::note_time();
@@ -186,20 +237,29 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
 /// # Safety
 /// As in verbs.h.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    let _uncancelled = Uncancelled::new();
+    observe(|| pinned::release(pd));
+    call!(DEALLOC_PD, libc::ENOSYS, pd)
+}
+
+/// # Safety
+/// As in verbs.h.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     let _uncancelled = Uncancelled::new();
     // SAFETY: the caller's region, which is gone after the call.
     let (context, lkey) = unsafe { ((*mr).context, (*mr).lkey) };
     observe(|| {
         if let Some(own) = CONTEXTS.get(context as u64).filter(|own| contexts::is_odp(own, lkey)) {
-            contexts::set_odp(own, lkey, false);
+            contexts::forget_odp(own, lkey);
         }
     });
     call!(DEREG_MR, libc::ENOSYS, mr)
 }
 
-/// A region was registered; `caller` is the address that the call returns to.
-pub fn registered(mr: *mut ibv_mr, implicit: bool, access: u32, caller: *const c_void) {
+/// A region was registered. `iova` is its first address for the adapter, `caller` the address that the call returns to.
+pub fn registered(mr: *mut ibv_mr, implicit: bool, iova: u64, access: u32, caller: *const c_void) {
     // SAFETY: a new region.
     let Some(mr) = (unsafe { mr.as_ref() }) else { return };
     let Some(own) = CONTEXTS.get(mr.context as u64) else { return };
@@ -208,7 +268,9 @@ pub fn registered(mr: *mut ibv_mr, implicit: bool, access: u32, caller: *const c
         file::count(Counter::PinnedBytes, mr.length as u64);
         return;
     }
-    contexts::set_odp(own, mr.lkey, true);
+    let plain = iova == mr.addr as u64 && access & IBV_ACCESS_ZERO_BASED == 0;
+    contexts::enter_odp(own, mr.lkey, if plain { Odp::Plain } else { Odp::Shifted });
+    attributes::quicken(own);
     let mut info = libc::Dl_info {
         dli_fname: std::ptr::null(),
         dli_fbase: std::ptr::null_mut(),
@@ -223,12 +285,13 @@ pub fn registered(mr: *mut ibv_mr, implicit: bool, access: u32, caller: *const c
     CONTROL.with(|| file::count_source(path, mr.length as u64, implicit));
 }
 
-/// Watches a context from now on, if `weir doctor` runs this program.
+/// Watches a context from now on, if `weir doctor` runs this program, or guards are on.
 ///
 /// # Safety
 /// An open context or NULL.
 pub unsafe fn adopt(context: *mut ibv_context) {
-    if !context.is_null() && !file::is_wanted() {
+    let guarded = guard::list().any();
+    if !context.is_null() && !file::is_wanted() && !guarded {
         return;
     }
     observe(|| {
@@ -244,7 +307,7 @@ pub unsafe fn adopt(context: *mut ibv_context) {
             };
         });
         CONTROL.with(|| {
-            if file::make() && CONTEXTS.get(context as u64).is_none() {
+            if (file::make() || guarded) && CONTEXTS.get(context as u64).is_none() {
                 // SAFETY: guaranteed by the caller.
                 unsafe { patch(context) };
             }
@@ -275,6 +338,11 @@ unsafe fn patch(context: *mut ibv_context) {
         poll_cq: unsafe { std::mem::transmute::<Option<_>, Option<PollCq>>(ops.poll_cq) },
         req_notify_cq: ops.req_notify_cq,
         post_send: ops.post_send,
+        post_recv: ops.post_recv,
+        // SAFETY: a member that the context has.
+        advise_mr: extended
+            .filter(|_| has(offset_of!(verbs_context, advise_mr)))
+            .and_then(|verbs| unsafe { (*verbs).advise_mr }),
         create_cq_ex: cq,
         create_qp_ex: qp,
     };
@@ -286,6 +354,9 @@ unsafe fn patch(context: *mut ibv_context) {
     ops.poll_cq = unsafe { std::mem::transmute::<Option<PollCq>, Option<_>>(Some(post::poll_cq)) };
     ops.req_notify_cq = Some(post::req_notify_cq);
     ops.post_send = Some(post::post_send);
+    if guard::list().reissue {
+        ops.post_recv = Some(guard::post::post_recv);
+    }
     if let Some(verbs) = extended {
         // SAFETY: as above.
         unsafe {
@@ -322,12 +393,14 @@ unsafe extern "C" fn create_qp_ex_of_context(context: *mut ibv_context, attr: *m
     let real = CONTEXTS.get(context as u64).and_then(|own| own.real.create_qp_ex);
     let Some(real) = real else { return std::ptr::null_mut() };
     let _uncancelled = Uncancelled::new();
-    // SAFETY: the caller's own call.
-    let qp = unsafe { real(context, attr) };
+    // SAFETY: the caller's attributes.
+    let (cap, service) = unsafe { (&raw mut (*attr).cap, (*attr).qp_type) };
+    // SAFETY: as above, in the caller's own call.
+    let (qp, spare) = unsafe { with_places(cap, service, || real(context, attr)) };
     // SAFETY: the library has written what the QP can hold. Only members that `comp_mask` names are read.
     observe(|| unsafe {
         let attr = &*attr;
-        let own = created(qp, &attr.cap, attr.sq_sig_all != 0);
+        let own = created(qp, &attr.cap, attr.sq_sig_all != 0, spare);
         if let Some(own) = own.filter(|_| attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0) {
             builder::install(qp.cast(), own, attr.send_ops_flags);
         }
@@ -335,14 +408,44 @@ unsafe extern "C" fn create_qp_ex_of_context(context: *mut ibv_context, attr: *m
     qp
 }
 
+/// Creates a QP with places for dummies in its send queue, if it gets them; returns their number, too. The program sees
+/// the rest.
+///
+/// # Safety
+/// `cap` is what `create` passes to the library.
+unsafe fn with_places(
+    cap: *mut ibv_qp_cap,
+    service: c_int,
+    mut create: impl FnMut() -> *mut ibv_qp,
+) -> (*mut ibv_qp, u32) {
+    // SAFETY: guaranteed by the caller.
+    let asked = unsafe { *cap };
+    let spare = guard::qp::places(service);
+    if spare == 0 {
+        return (create(), 0);
+    }
+    // SAFETY: as above.
+    unsafe { (*cap).max_send_wr = asked.max_send_wr.saturating_add(spare) };
+    let qp = create();
+    if !qp.is_null() {
+        // SAFETY: as above.
+        unsafe { (*cap).max_send_wr = (*cap).max_send_wr.saturating_sub(spare) };
+        return (qp, spare);
+    }
+    // SAFETY: as above.
+    unsafe { *cap = asked };
+    (create(), 0)
+}
+
 /// Watches a new QP.
-unsafe fn created(qp: *mut ibv_qp, cap: &ibv_qp_cap, signal_all: bool) -> Option<&'static Qp> {
+unsafe fn created(qp: *mut ibv_qp, cap: &ibv_qp_cap, signal_all: bool, spare: u32) -> Option<&'static Qp> {
     if qp.is_null() {
         return None;
     }
     // SAFETY: a new QP.
     let context = CONTEXTS.get(unsafe { (*qp).context } as u64)?;
-    let room = Room { requests: cap.max_send_wr, sges: cap.max_send_sge, inline: cap.max_inline_data, signal_all };
+    let room =
+        Room { requests: cap.max_send_wr, sges: cap.max_send_sge, inline: cap.max_inline_data, signal_all, spare };
     CONTROL.with(|| {
         // SAFETY: as above.
         NUMBERS.remove(context.key(unsafe { (*qp).qp_num }));

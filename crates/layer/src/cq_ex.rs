@@ -1,8 +1,8 @@
 //! Extended CQs: a program polls one completion after another.
 
-use crate::clock::ticks;
 use crate::contexts::{CONTEXTS, CONTROL};
 use crate::file;
+use crate::guard::{self, poll::Ended};
 use crate::objects::{CQS, Cq, NUMBERS};
 use crate::post::{found, report};
 use crate::quiet::{Uncancelled, observe};
@@ -24,12 +24,15 @@ pub unsafe extern "C" fn create_cq_ex(context: *mut ibv_context, attr: *mut ibv_
     unsafe {
         let mut more = std::ptr::read(attr);
         more.wc_flags |= IBV_WC_EX_WITH_QP_NUM;
+        let cqe = more.cqe;
+        more.cqe = cqe.saturating_add(guard::cq::wanted_entries(cqe as c_int) as u32);
         let mut cq = real(context, &mut more);
         if cq.is_null() {
             cq = real(context, attr);
         }
         if !cq.is_null() {
-            observe(|| CONTROL.with(|| install(&mut *cq, Cq::enter(cq.cast(), own))));
+            let spare = i64::from((*cq).cqe) - i64::from(cqe);
+            observe(|| CONTROL.with(|| install(&mut *cq, Cq::enter(cq.cast(), own, spare.max(0)))));
         }
         cq
     }
@@ -50,32 +53,73 @@ type Next = unsafe extern "C" fn(*mut ibv_cq_ex) -> c_int;
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
     let Some(own) = CQS.get(cq as u64) else { return libc::EIO };
     let _uncancelled = (!own.context().posts_uncancelled).then(Uncancelled::new);
-    let before = ticks();
+    own.guard.polls_one_by_one();
+    let time = if file::exists() { own.time_of_poll() } else { None };
     // SAFETY: `install` stored the library's function; the caller's own call.
-    let status = unsafe { std::mem::transmute::<*mut c_void, Start>(own.start_poll.load(Acquire))(cq, attr) };
+    let mut status = unsafe { std::mem::transmute::<*mut c_void, Start>(own.start_poll.load(Acquire))(cq, attr) };
     // SAFETY: the program's CQ.
-    unsafe { polled(own, cq, status, before) };
+    if status == 0 && own.guard.is_on() && unsafe { hides(own, cq) } {
+        // SAFETY: as above.
+        status = unsafe { next_shown(own, cq) };
+        if status == libc::ENOENT {
+            // The program takes this for an empty CQ, and does not end the poll.
+            // SAFETY: as above.
+            unsafe { (*cq).end_poll.map(|end| end(cq)) };
+        }
+    }
+    // SAFETY: the program's CQ.
+    unsafe { polled(own, cq, status, time) };
     status
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     let Some(own) = CQS.get(cq as u64) else { return libc::EIO };
     let _uncancelled = (!own.context().posts_uncancelled).then(Uncancelled::new);
-    let before = ticks();
+    let time = if file::exists() { own.time_of_poll() } else { None };
     // SAFETY: as above.
-    let status = unsafe { std::mem::transmute::<*mut c_void, Next>(own.next_poll.load(Acquire))(cq) };
+    let status = unsafe { next_shown(own, cq) };
     // SAFETY: as above.
-    unsafe { polled(own, cq, status, before) };
+    unsafe { polled(own, cq, status, time) };
     status
 }
 
-unsafe fn polled(own: &Cq, cq: *mut ibv_cq_ex, status: c_int, before: u64) {
-    if own.is_inherited() {
+/// Goes to the next completion that the program gets.
+unsafe fn next_shown(own: &Cq, cq: *mut ibv_cq_ex) -> c_int {
+    loop {
+        // SAFETY: `install` stored the library's function; the program's CQ.
+        let status = unsafe { std::mem::transmute::<*mut c_void, Next>(own.next_poll.load(Acquire))(cq) };
+        // SAFETY: as above.
+        if status != 0 || !own.guard.is_on() || !unsafe { hides(own, cq) } {
+            return status;
+        }
+    }
+}
+
+/// Whether the program must not see the completion that the CQ is at.
+unsafe fn hides(own: &Cq, cq: *mut ibv_cq_ex) -> bool {
+    observe(|| {
+        // SAFETY: the CQ is at a completion.
+        let (number, opcode) = unsafe {
+            let Some(number) = (*cq).read_qp_num else { return false };
+            let opcode = (*cq).read_opcode.filter(|_| (*cq).status == IBV_WC_SUCCESS);
+            (number(cq), opcode.map_or(0, |opcode| opcode(cq)))
+        };
+        if opcode & IBV_WC_RECV != 0 {
+            return false;
+        }
+        let qp = NUMBERS.get(own.context().key(number)).filter(|qp| qp.guard.is_on());
+        // SAFETY: as above.
+        qp.is_some_and(|qp| unsafe { guard::poll::completed(qp, (*cq).wr_id, (*cq).status) } == Ended::Hidden)
+    })
+    .unwrap_or(false)
+}
+
+unsafe fn polled(own: &Cq, cq: *mut ibv_cq_ex, status: c_int, time: Option<u64>) {
+    if own.is_inherited() || !file::exists() {
         return;
     }
     if status == libc::ENOENT {
-        own.dry.store(before, Relaxed);
-        file::note_time_at(before);
+        own.seen_empty(time);
     }
     if status != 0 {
         return;

@@ -34,7 +34,9 @@ pub fn find(name: &CStr) -> Option<Export> {
         ibv_destroy_cq in control, DESTROY_CQ;
         ibv_create_qp in control, CREATE_QP;
         ibv_modify_qp in control, MODIFY_QP;
+        ibv_query_qp in control, QUERY_QP;
         ibv_destroy_qp in control, DESTROY_QP;
+        ibv_dealloc_pd in control, DEALLOC_PD;
         ibv_dereg_mr in control, DEREG_MR;
         ibv_reg_mr in memory, REG_MR;
         ibv_reg_mr_iova in memory, REG_MR_IOVA;

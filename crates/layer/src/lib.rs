@@ -1,12 +1,12 @@
 //! `libweir-layer.so`: a layer between a program and whatever libibverbs is there.
 //!
-//! `weir doctor` preloads it. It defines the control calls of libibverbs (`control`, `memory`), and replaces the
+//! `weir doctor` and `weir run --guard` preload it. It defines the control calls of libibverbs (`control`, `memory`), and replaces the
 //! functions that the header's inline calls reach through a context (`post`), an extended QP (`builder`) and an
 //! extended CQ (`cq_ex`). `dl` does the same for programs that open libibverbs by themselves. `objects` has what the
 //! layer knows of each object. What it observes goes to a file (`file`), which `weir doctor` reads after the end of the
-//! process.
+//! process. Guards are in a folder of their own (`guard`).
 //!
-//! Without the environment variable of `weir doctor` it only forwards calls. It prints nothing and uses no Weir
+//! Without the environment variables of `weir doctor` and `--guard` it only forwards calls. It prints nothing and uses no Weir
 //! adapter.
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -20,6 +20,7 @@ mod cq_ex;
 mod dl;
 mod exports;
 mod file;
+mod guard;
 mod lock;
 mod map;
 mod memory;

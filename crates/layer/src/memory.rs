@@ -4,7 +4,7 @@ use crate::control::{adopt, call, registered};
 use crate::quiet::{Uncancelled, observe};
 use crate::real::Next;
 use std::ffi::{c_int, c_uint, c_void};
-use weir_abi::{ibv_mr, ibv_mr_init_attr, ibv_pd};
+use weir_abi::{IBV_REG_MR_MASK_IOVA, ibv_mr, ibv_mr_init_attr, ibv_pd};
 
 pub static REG_MR: Next<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, c_int) -> *mut ibv_mr> =
     Next::new(c"ibv_reg_mr");
@@ -43,13 +43,14 @@ with_caller!(
 with_caller!(ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr), reg_mr_ex, "rdx", "x2");
 
 /// Calls the next definition, then notes the region.
+/// `iova`: the region's first address for the adapter.
 macro_rules! register {
-    ($next:ident($pd:expr, $($argument:expr),*), $implicit:expr, $access:expr, $caller:expr) => {{
+    ($next:ident($pd:expr, $($argument:expr),*), $implicit:expr, $iova:expr, $access:expr, $caller:expr) => {{
         let _uncancelled = Uncancelled::new();
         // SAFETY: the caller's PD.
         unsafe { adopt((*$pd).context) };
         let mr = call!($next, std::ptr::null_mut(), $pd, $($argument),*);
-        observe(|| registered(mr, $implicit, $access as u32, $caller));
+        observe(|| registered(mr, $implicit, $iova, $access as u32, $caller));
         mr
     }};
 }
@@ -61,7 +62,7 @@ unsafe extern "C" fn reg_mr(
     access: c_int,
     caller: *const c_void,
 ) -> *mut ibv_mr {
-    register!(REG_MR(pd, addr, length, access), is_implicit(addr, length), access, caller)
+    register!(REG_MR(pd, addr, length, access), is_implicit(addr, length), addr as u64, access, caller)
 }
 
 unsafe extern "C" fn reg_mr_iova(
@@ -72,7 +73,7 @@ unsafe extern "C" fn reg_mr_iova(
     access: c_int,
     caller: *const c_void,
 ) -> *mut ibv_mr {
-    register!(REG_MR_IOVA(pd, addr, length, iova, access), is_implicit(addr, length), access, caller)
+    register!(REG_MR_IOVA(pd, addr, length, iova, access), is_implicit(addr, length), iova, access, caller)
 }
 
 unsafe extern "C" fn reg_mr_iova2(
@@ -83,13 +84,17 @@ unsafe extern "C" fn reg_mr_iova2(
     access: c_uint,
     caller: *const c_void,
 ) -> *mut ibv_mr {
-    register!(REG_MR_IOVA2(pd, addr, length, iova, access), is_implicit(addr, length), access, caller)
+    register!(REG_MR_IOVA2(pd, addr, length, iova, access), is_implicit(addr, length), iova, access, caller)
 }
 
 unsafe extern "C" fn reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr, caller: *const c_void) -> *mut ibv_mr {
     // SAFETY: the caller's attributes.
-    let (access, implicit) = unsafe { ((*attr).access, is_implicit((*attr).addr, (*attr).length)) };
-    register!(REG_MR_EX(pd, attr), implicit, access, caller)
+    let (access, implicit, iova) = unsafe {
+        let has_iova = (*attr).comp_mask & IBV_REG_MR_MASK_IOVA != 0;
+        let iova = if has_iova { (*attr).iova } else { (*attr).addr as u64 };
+        ((*attr).access, is_implicit((*attr).addr, (*attr).length), iova)
+    };
+    register!(REG_MR_EX(pd, attr), implicit, iova, access, caller)
 }
 
 /// All memory of the process.

@@ -1,8 +1,9 @@
 //! `ibv_post_send` and `ibv_poll_cq`: the functions of a context that programs call for each message.
 
 use crate::clock::ticks;
-use crate::contexts::CONTEXTS;
+use crate::contexts::{CONTEXTS, PostSend};
 use crate::file;
+use crate::guard::{self, list};
 use crate::objects::{CQS, Cq, NUMBERS, QPS};
 use crate::qp::{Found, Qp};
 use crate::quiet::{Uncancelled, observe};
@@ -29,19 +30,37 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *
     };
     own.posting.lock();
     // SAFETY: the caller's list of work requests.
+    let left = if list().any() { observe(|| unsafe { guard::post::before(own, wr) }) } else { None };
+    // SAFETY: as above; the caller's own call.
+    let status = unsafe {
+        match left.filter(|left| !left.is_null()) {
+            None => post(own, real, qp, wr, bad),
+            Some(left) => guard::post::post_part(wr, left, bad, |wr| post(own, real, qp, wr, bad)),
+        }
+    };
+    own.posting.unlock();
+    status
+}
+
+/// Posts a list, and observes it. The caller holds `posting`.
+#[inline]
+unsafe fn post(own: &Qp, real: PostSend, qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
+    // SAFETY: the caller's list of work requests.
     let staged = observe(|| unsafe { stage(own, wr) }).unwrap_or(0);
     // SAFETY: the caller's own call.
     let status = unsafe { real(qp, wr, bad) };
-    if status != 0 && staged != 0 {
+    if status != 0 {
         // SAFETY: the caller's list, and its variable, which the library has set to a member of the list.
-        observe(|| own.refused(staged - unsafe { accepted(wr, bad, staged) }));
+        observe(|| unsafe { refused(own, wr, bad, staged) });
     }
-    own.posting.unlock();
     status
 }
 
 /// Opens the requests of a list; returns how many were seen.
 unsafe fn stage(own: &Qp, mut wr: *mut ibv_send_wr) -> u64 {
+    if !own.is_observed() {
+        return 0;
+    }
     let (now, mut count) = (ticks(), 0);
     // SAFETY: guaranteed by the caller of `post_send`.
     while let Some(request) = unsafe { wr.as_ref() } {
@@ -65,6 +84,19 @@ unsafe fn stage(own: &Qp, mut wr: *mut ibv_send_wr) -> u64 {
     }
     own.opened(count);
     count
+}
+
+/// The library has refused requests of a list.
+unsafe fn refused(own: &Qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr, staged: u64) {
+    if staged != 0 {
+        // SAFETY: guaranteed by the caller.
+        own.refused(staged - unsafe { accepted(wr, bad, staged) });
+    }
+    if own.guard.is_on() {
+        // A caller that does not ask for the refused one cannot tell that any was accepted.
+        // SAFETY: as above.
+        unsafe { guard::post::refused(own, bad.as_ref().map_or(wr, |bad| *bad)) };
+    }
 }
 
 /// Number of requests before the refused one, at most `staged`; 0 for a caller that does not ask for it.
@@ -93,18 +125,20 @@ pub unsafe extern "C-unwind" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut i
         // SAFETY: the caller's own call.
         return unsafe { real(cq, most, wc) };
     };
-    let before = ticks();
+    let observed = file::exists();
+    let time = if observed { own.time_of_poll() } else { None };
     // SAFETY: the caller's own call.
-    let count = unsafe { real(cq, most, wc) };
+    let count = unsafe { if own.guard.is_on() { guard::poll::poll_cq(own, cq, most, wc) } else { real(cq, most, wc) } };
+    if !observed {
+        return count;
+    }
     if count > 0 {
         // SAFETY: the library has written so many completions.
         let completions = unsafe { std::slice::from_raw_parts(wc, count as usize) };
         observe(|| polled(own, completions));
     }
-    // It was empty at some time after `before`.
     if count >= 0 && count < most {
-        own.dry.store(before, Relaxed);
-        file::note_time_at(before);
+        own.seen_empty(time);
     }
     count
 }
@@ -142,7 +176,7 @@ fn requested(cq: &Cq) {
     if waits(cq) {
         cq.waited.store(true, Relaxed);
     }
-    cq.armed.store(ticks(), Relaxed);
+    cq.arm();
 }
 
 /// Whether the program found the CQ empty after it had requested an event.

@@ -3,6 +3,9 @@
 use crate::clock;
 use crate::contexts::{Context, is_odp};
 use crate::file::{self, Counter};
+use crate::guard::qp::Guarded;
+use crate::guard::watch;
+use crate::guard::work::Work;
 use crate::lock::Lock;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -11,6 +14,7 @@ use weir_abi::*;
 use weir_doctor::expect::Expectation;
 use weir_doctor::layout::{self, Request, size_class, time_class};
 use weir_doctor::queue::{Posted, SendQueue};
+use weir_guard::Kind;
 
 /// A QP. Threads that post hold `posting`, threads that report completions hold `polling`.
 pub struct Qp {
@@ -30,6 +34,8 @@ pub struct Qp {
     pub building: UnsafeCell<Building>,
     /// The library's functions of an extended QP.
     pub builder: [AtomicPtr<c_void>; 24],
+    pub guard: Guarded,
+    pd: AtomicPtr<ibv_pd>,
 }
 
 /// What a QP was created with.
@@ -43,6 +49,8 @@ pub struct Room {
     pub inline: u32,
     /// Each request has a completion.
     pub signal_all: bool,
+    /// Places of the send queue for dummies, in addition to `requests`.
+    pub spare: u32,
 }
 
 /// Requests that a program builds call by call.
@@ -52,6 +60,9 @@ pub struct Building {
     /// The last of them.
     pub last: Posted,
     pub started: u64,
+    /// For the guards: the requests, and after they were entered their kinds, bytes, and whether they have a completion.
+    pub batch: Vec<weir_guard::Request<Work>>,
+    pub entered: Vec<(Kind, u64, bool)>,
 }
 
 // SAFETY: `building` is used under `posting` only.
@@ -84,11 +95,19 @@ impl Qp {
             inherited: AtomicBool::new(false),
             building: UnsafeCell::default(),
             builder: [const { AtomicPtr::new(std::ptr::null_mut()) }; 24],
+            guard: Guarded::default(),
+            pd: AtomicPtr::default(),
         }
     }
 
-    /// It becomes the state of a QP of the program.
-    pub fn open(&self, context: &'static Context, entry: *mut layout::Qp, number: u32, service: c_int, room: &Room) {
+    /// It becomes the state of a QP of the program. `entry`: NULL if `weir doctor` does not observe it.
+    ///
+    /// # Safety
+    /// A QP that exists.
+    pub unsafe fn open(&self, context: &'static Context, entry: *mut layout::Qp, qp: *mut ibv_qp, room: &Room) {
+        // SAFETY: guaranteed by the caller.
+        let (number, service, pd) = unsafe { ((*qp).qp_num, (*qp).qp_type, (*qp).pd) };
+        self.pd.store(pd, Relaxed);
         self.context.store(std::ptr::from_ref(context).cast_mut(), Release);
         self.entry.store(entry, Release);
         self.key.store(context.key(number), Release);
@@ -98,8 +117,10 @@ impl Qp {
         self.served_until.store(0, Relaxed);
         self.queue.clear();
         self.expectation.clear();
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.guard.open(qp, room) };
         // SAFETY: a zeroed entry of the file, which this QP owns.
-        let entry = unsafe { &mut *entry };
+        let Some(entry) = (unsafe { entry.as_mut() }) else { return };
         entry.qp_num = number;
         entry.service = service as u32;
         entry.device = context.device;
@@ -111,6 +132,9 @@ impl Qp {
     /// The QP of the program is gone.
     pub fn close(&self) {
         let entry = self.entry();
+        if entry.is_null() {
+            return;
+        }
         // SAFETY: the entry of this QP. Without a request in the file nothing refers to it.
         unsafe {
             (*entry).destroyed = clock::ticks();
@@ -152,10 +176,24 @@ impl Qp {
         unsafe { &*self.context.load(Acquire) }
     }
 
-    /// Notes attributes that the program has set.
-    pub fn modified(&self, attr: &ibv_qp_attr, mask: c_int) {
+    /// Whether `weir doctor` observes it.
+    #[inline]
+    pub fn is_observed(&self) -> bool {
+        !self.entry().is_null()
+    }
+
+    pub fn pd(&self) -> *mut ibv_pd {
+        self.pd.load(Relaxed)
+    }
+
+    /// Notes attributes that the program has set. `quick`: the smallest RNR delay was set in place of its own.
+    pub fn modified(&self, attr: &ibv_qp_attr, mask: c_int, quick: bool) {
+        self.guard.with(|state| state.modified(attr, mask, quick));
+        if self.guard.is_on() {
+            watch::start();
+        }
         // SAFETY: the entry of this QP; QPs are modified one call at a time.
-        let entry = unsafe { &mut *self.entry() };
+        let Some(entry) = (unsafe { self.entry().as_mut() }) else { return };
         let set = |bit: c_int, to: &mut u8, value: u8| {
             if mask & bit != 0 {
                 *to = value;
@@ -178,10 +216,16 @@ impl Qp {
         }
     }
 
+    /// Whether a request with these flags (IBV_SEND_*) has a completion.
+    #[inline]
+    pub fn signals(&self, flags: u32) -> bool {
+        flags & IBV_SEND_SIGNALED != 0 || self.signal_all.load(Relaxed)
+    }
+
     /// Describes a request. `flags` are IBV_SEND_*.
     #[inline]
     pub fn describe(&self, wr_id: u64, opcode: c_int, flags: u32, at: u64) -> Posted {
-        let signaled = flags & IBV_SEND_SIGNALED != 0 || self.signal_all.load(Relaxed);
+        let signaled = self.signals(flags);
         Posted { wr_id, at, opcode: opcode as u8, signaled, ..Posted::default() }
     }
 
@@ -223,6 +267,9 @@ impl Qp {
     #[inline]
     pub fn received(&self) {
         let entry = self.entry();
+        if entry.is_null() {
+            return;
+        }
         // SAFETY: the entry of this QP; the counter is for people, and a lost increment of two threads is no harm.
         unsafe { (*entry).received += 1 };
     }
@@ -230,6 +277,9 @@ impl Qp {
     /// A completion was polled. `status` is IBV_WC_*.
     #[inline]
     pub fn completed(&self, wr_id: u64, status: c_int, found: Found) {
+        if !self.is_observed() {
+            return;
+        }
         self.polling.with(|| self.end(wr_id, status, found));
     }
 

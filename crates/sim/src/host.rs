@@ -6,7 +6,7 @@ use crate::ids::{HostId, QpId};
 use crate::memory::{Accessor, Memory};
 use crate::observe::Counts;
 use crate::packet::{PacketKey, Packets};
-use crate::qp::SimQp;
+use crate::qp::{Sent, SimQp};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -110,11 +110,18 @@ impl HostState {
     pub fn remove(&mut self, num: u32, packets: &mut Packets) {
         if let Some(qp) = self.get_mut(num) {
             qp.qp.abandon();
-            qp.held.iter().flatten().for_each(|&key| packets.remove(key));
+            self.clear(num, packets);
             self.qps[slot_index(num)].qp = None;
             self.free.push(slot_index(num) as u32);
-            self.adapter.get_mut().memory.events.forget(num);
         }
+    }
+
+    /// Forgets what the adapter holds for a QP: packets, which are lost, deadlines, page faults that it waits for.
+    pub fn clear(&mut self, num: u32, packets: &mut Packets) {
+        let Some(qp) = self.get_mut(num) else { return };
+        qp.held.iter_mut().flat_map(std::mem::take).for_each(|key| packets.remove(key));
+        (qp.waits_for_reads, qp.armed, qp.sent) = (false, None, Sent::default());
+        self.adapter.get_mut().memory.forget(num);
     }
 
     /// Whether the port is free, and a QP has a turn.

@@ -66,6 +66,7 @@ struct Fault {
     pages: Vec<u64>,
     /// QPs, by number, and their sides.
     waiters: Vec<(u32, Side)>,
+    ends: Instant,
 }
 
 /// The side of a QP that accesses memory, and the time of the access.
@@ -140,6 +141,29 @@ impl Memory {
         }
     }
 
+    /// Begins to make the pages of a range present, and returns when they are: `now` if they are already. A thread of the
+    /// host does this beside the queue of page-fault events, so it does not wait for them.
+    pub fn prefetch(&mut self, now: Instant, key: u32, bytes: Range<u64>) -> Instant {
+        let Some(index) = self.index(key) else { return now };
+        let Some(pages) = &self.regions[index].pages else { return now };
+        let range = bytes.start / PAGE..bytes.end.div_ceil(PAGE).min(pages.len() as u64);
+        let states = range.clone().map(|page| pages[page as usize]);
+        let under_way = states.clone().filter_map(|state| self.faults.get(state as usize)?.as_ref());
+        let mut present = under_way.map(|fault| fault.ends).fold(now, Instant::max);
+        if states.into_iter().any(|state| state == ABSENT) {
+            let ends = now + self.page_faults.resolve.at(self.chance.share()).max(self.least);
+            self.begin(index, range, Vec::new(), ends);
+            present = present.max(ends);
+        }
+        present
+    }
+
+    /// A QP waits for no page any more.
+    pub fn forget(&mut self, qp: u32) {
+        self.events.forget(qp);
+        self.faults.iter_mut().flatten().for_each(|fault| fault.waiters.retain(|(waiter, _)| *waiter != qp));
+    }
+
     /// Whether the page at `offset` is present.
     pub fn is_present(&self, key: u32, offset: u64) -> bool {
         let region = self.index(key).map(|index| &self.regions[index]);
@@ -189,7 +213,7 @@ impl Memory {
             None => return Ok(()),
             Some((page, ABSENT)) => {
                 let until = pages_of(region, addr, end.saturating_sub(addr).max(len)).end;
-                self.begin(index, page..until, accessor);
+                self.begin_of(index, page..until, accessor);
             }
             Some((_, fault)) => {
                 if let Some(Fault { waiters, .. }) = &mut self.faults[fault as usize]
@@ -349,7 +373,17 @@ impl Memory {
         Ok(())
     }
 
-    fn begin(&mut self, region: usize, range: Range<u64>, accessor: Accessor) {
+    /// Begins the fault of an access.
+    fn begin_of(&mut self, region: usize, range: Range<u64>, accessor: Accessor) {
+        let time = self.page_faults.resolve.at(self.chance.share()).max(self.least);
+        let requester = (accessor.side == Side::Requester).then_some(accessor.qp);
+        let in_turn = self.page_faults.serial || self.events.resume_requesters();
+        let ends = if in_turn { self.events.fault(accessor.now, time, requester) } else { accessor.now + time };
+        self.begin(region, range, vec![(accessor.qp, accessor.side)], ends);
+        self.faulted += 1;
+    }
+
+    fn begin(&mut self, region: usize, range: Range<u64>, waiters: Vec<(u32, Side)>, ends: Instant) {
         let number = self.free_faults.pop().unwrap_or(self.faults.len() as u32);
         if number as usize == self.faults.len() {
             self.faults.push(None);
@@ -359,14 +393,8 @@ impl Memory {
         for &page in &range {
             pages[page as usize] = number;
         }
-        self.faults[number as usize] =
-            Some(Fault { region, pages: range, waiters: vec![(accessor.qp, accessor.side)] });
-        let time = self.page_faults.resolve.at(self.chance.share()).max(self.least);
-        let requester = (accessor.side == Side::Requester).then_some(accessor.qp);
-        let in_turn = self.page_faults.serial || self.events.resume_requesters();
-        let end = if in_turn { self.events.fault(accessor.now, time, requester) } else { accessor.now + time };
-        self.begun.push_back((end, number));
-        self.faulted += 1;
+        self.faults[number as usize] = Some(Fault { region, pages: range, waiters, ends });
+        self.begun.push_back((ends, number));
     }
 
     #[inline]

@@ -93,6 +93,28 @@ impl SimQp {
             rnr_retry: setup.rnr_retry,
             ..QpAttr::default()
         };
+        self.go_to_rts(now, &attr, host);
+    }
+
+    /// Moves it to ERROR: its work requests are flushed.
+    pub fn fail<H: Host>(&mut self, now: Instant, host: &mut H) {
+        self.modify(now, &QpAttr::default(), QpState::Error, AttrMask::empty(), host);
+    }
+
+    /// Moves it through RESET back to RTS with the attributes that it has, except for the first PSN to send.
+    pub fn start_again<H: Host>(&mut self, now: Instant, sq_psn: Psn, host: &mut H) {
+        let attr = QpAttr { sq_psn, ..self.qp.attr() };
+        self.modify(now, &attr, QpState::Reset, AttrMask::empty(), host);
+        self.go_to_rts(now, &attr, host);
+    }
+
+    /// Changes the RNR delay that it asks its peer for.
+    pub fn set_min_rnr_timer<H: Host>(&mut self, now: Instant, code: u8, host: &mut H) {
+        let attr = QpAttr { min_rnr_timer: RnrTimer::new(code), ..QpAttr::default() };
+        self.modify(now, &attr, QpState::Rts, AttrMask::MIN_RNR_TIMER, host);
+    }
+
+    fn go_to_rts<H: Host>(&mut self, now: Instant, attr: &QpAttr, host: &mut H) {
         let steps = [
             (QpState::Init, AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS),
             (
@@ -114,9 +136,13 @@ impl SimQp {
             ),
         ];
         for (qp_state, mask) in steps {
-            let attr = QpAttr { qp_state, ..attr };
-            self.qp.modify(now, &attr, mask | AttrMask::STATE, host).expect("attributes within their ranges");
+            self.modify(now, attr, qp_state, mask, host);
         }
+    }
+
+    fn modify<H: Host>(&mut self, now: Instant, attr: &QpAttr, qp_state: QpState, mask: AttrMask, host: &mut H) {
+        let attr = QpAttr { qp_state, ..*attr };
+        self.qp.modify(now, &attr, mask | AttrMask::STATE, host).expect("attributes within their ranges");
     }
 
     /// The time of the event that its deadline needs. `None`: it has no deadline, or there is an event already.

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use weir_lab::micro::live::{self, Live};
 use weir_lab::micro::sim::Simulated;
-use weir_lab::micro::{Micro, Operation, Outcome, Paging, Runner, Sides, Step, Workaround};
+use weir_lab::micro::{Guards, Micro, Operation, Outcome, Paging, Runner, Sides, Step, Workaround};
 
 /// Arguments of `weir lab micro`. The defaults are those of the papers.
 #[derive(Args, Debug)]
@@ -71,6 +71,9 @@ pub struct MicroArgs {
     /// Workaround: post operations again that have not completed after this time
     #[arg(long, value_name = "TIME", value_parser = duration)]
     again_after: Option<Duration>,
+    /// Guards of both sides, separated by commas, as those of `weir run --guard`: rnr, dummy, reissue, prefetch, auto
+    #[arg(long, value_name = "LIST")]
+    guard: Option<Guards>,
     /// Send to a QP that does not exist, to see the ACK timeout
     #[arg(long)]
     wrong_peer: bool,
@@ -163,12 +166,14 @@ impl MicroArgs {
                 server: matches!(self.odp, OdpSides::Server | OdpSides::Both),
             },
             touched: self.touched,
+            present: false,
             invalidate: self.invalidate,
             rnr_timer: self.rnr_timer,
             ack_timeout: self.ack_timeout,
             retry_cnt: self.retry_count,
             max_rd_atomic: self.max_rd_atomic,
             workaround: dummy.or(self.again_after.map(|after| Workaround::Again { after })),
+            guards: self.guard.unwrap_or_default(),
             wrong_peer: self.wrong_peer,
         }
     }

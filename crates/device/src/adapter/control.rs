@@ -52,9 +52,9 @@ impl Adapter {
         self.with_engine(|engine| engine.send_from(self, shared.num, psn, clock::now()));
     }
 
-    /// Unbinds a QP from its route.
-    pub fn disconnect(&self, shared: &QpShared) {
-        self.with_engine(|engine| engine.disconnect(shared.num));
+    /// A QP was reset.
+    pub fn rest(&self, shared: &QpShared) {
+        self.with_engine(|engine| engine.rest(shared.num));
     }
 
     /// A UD QP is ready to receive, from foreign adapters too.

@@ -5,6 +5,7 @@ use crate::Errno;
 use crate::engine::host::QpHost;
 use crate::engine::peers::capacity::Lists;
 use crate::engine::peers::connection::Link;
+use crate::engine::peers::identity::PeerKey;
 use crate::engine::table::{Opened, Path};
 use crate::engine::waiting::WaitReason;
 use crate::os::clock;
@@ -99,6 +100,11 @@ impl Engine {
             // Only the way to the same peer was set again: the connection stays.
             return;
         }
+        if rq_psn.is_some_and(|psn| self.resume(index, key, dest, psn)) {
+            self.ready(index);
+            self.turn(adapter, Turn::SEND);
+            return;
+        }
         self.disconnect(num);
         let peer = self.peers.bind(route, dest, index, now);
         let Some(entry) = self.table.get_mut(index) else { return };
@@ -124,6 +130,36 @@ impl Engine {
         }
         self.ready(index);
         self.turn(adapter, Turn::SEND);
+    }
+
+    /// Goes on with the connection that a QP had before RESET, if this is the same: the peer's QP may not have been reset.
+    /// Then the peer sees retransmissions only, and proves nothing anew.
+    fn resume(&mut self, index: u16, key: PeerKey, dest: u32, rq_psn: Psn) -> bool {
+        let Some(peer) = entry_peer(&self.table, index).filter(|peer| self.peers.get(*peer).key() == key) else {
+            return false;
+        };
+        let nonce = self.peers.nonce(peer);
+        let Some(entry) = self.table.get_mut(index) else { return false };
+        let before = entry.connection.expected(nonce);
+        if !entry.connection.resume(dest, rq_psn) {
+            return false;
+        }
+        (entry.path, entry.responded_by_udp, entry.without_receive) = (Path::New, None, false);
+        self.expected.remove(peer, before, index);
+        self.expected.enter(peer, entry.connection.expected(nonce), index);
+        self.peers.get_mut(peer).members.proven(index);
+        true
+    }
+
+    /// A QP was reset. It stays bound to a proven peer until it is connected again.
+    pub fn rest(&mut self, num: u32) {
+        let Some(index) = self.table.index(num) else { return };
+        if self.table.get(index).is_some_and(|entry| matches!(entry.connection.link, Link::Weir(_))) {
+            self.drop_held(index);
+            self.release_in_flight(index);
+        } else {
+            self.disconnect(num);
+        }
     }
 
     /// A connected QP will send, and `psn` is its first PSN: with that, too, its peer can prove itself.

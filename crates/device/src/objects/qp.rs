@@ -263,7 +263,7 @@ impl Qp {
             adapter.send_from(&self.shared, attr.sq_psn);
         }
         match state {
-            QpState::Reset => adapter.disconnect(&self.shared),
+            QpState::Reset => adapter.rest(&self.shared),
             QpState::Rtr if self.shared.service == Service::Ud => adapter.expect_foreign_senders(),
             _ => {}
         }

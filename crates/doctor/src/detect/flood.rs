@@ -7,7 +7,7 @@
 //! complete together.
 
 use super::stall::Stall;
-use super::timing::{is_floor, shortest_timeout};
+use super::timing::{is_floor, shortest_rnr_wait, shortest_timeout};
 use crate::trace::{Request, Trace};
 use std::collections::{HashMap, HashSet};
 
@@ -29,10 +29,7 @@ pub fn find(trace: &Trace, stalls: &[Stall]) -> Vec<Vec<usize>> {
     for request in trace.requests.iter().filter(|request| request.odp) {
         pages.entry(page(trace, request)).or_default().push(request.done);
     }
-    // The first page fault tells whether the peer waits for pages too.
-    let first =
-        trace.requests.iter().find(|request| request.odp).map_or(0, |first| first.done.saturating_sub(first.begun));
-    let enough = first.saturating_mul(2).saturating_add(2_500_000).clamp(STALE, STALE_LONG);
+    let enough = if peer_waits(trace) { STALE_LONG } else { STALE };
     let stale = |stall: &Stall| {
         let request = &stall.request;
         let timeout = shortest_timeout(trace.qps[request.qp].timeout);
@@ -58,6 +55,15 @@ pub fn find(trace: &Trace, stalls: &[Stall]) -> Vec<Vec<usize>> {
         qps.len() > 1 && (flood.len() >= MANY || long >= MANY_LONG)
     });
     floods
+}
+
+/// Whether the peer waits for pages too: then the first request of each QP waits after an RNR NAK. A machine with other
+/// work makes some of them late, but not all.
+fn peer_waits(trace: &Trace) -> bool {
+    let mut seen = HashSet::new();
+    let first = trace.requests.iter().filter(|request| request.odp && seen.insert(request.qp));
+    let shortest = first.map(|first| (first.late(), first.qp)).min();
+    shortest.is_some_and(|(late, qp)| late >= shortest_rnr_wait(trace.qps[qp].min_rnr_timer))
 }
 
 fn page<'a>(trace: &'a Trace, request: &Request) -> (&'a str, u64) {

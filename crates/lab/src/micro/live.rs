@@ -85,6 +85,7 @@ impl Live {
     /// Runs the micro-benchmark and leaves its captures, client.pcapng and server.pcapng, in a folder.
     pub fn run_captured(&mut self, micro: &Micro, profile: &str, seed: u64, folder: &Path) -> Result<Outcome> {
         micro.check()?;
+        ensure!(!micro.present, "no program can tell which pages an adapter has: use `touched` in a live run");
         // Not in the folder, which is the caller's. Page faults of the two sides take different times.
         let seeded = tempfile::tempdir()?;
         let profiles = ["server.toml", "client.toml"].map(|name| seeded.path().join(name));
@@ -144,6 +145,9 @@ impl Live {
             command.args(["run", "--profile"]).arg(&profiles[side as usize]);
             if let Some(faults) = &self.faults {
                 command.args(["--faults", faults]);
+            }
+            if micro.guards.any() {
+                command.args(["--guard", &micro.guards.to_string()]);
             }
             command.arg("--capture").arg(captures[side as usize]).arg("--");
             command.arg(self.program()).args(["--device", &self.stage.device(), "--port", &port.to_string()]);
@@ -254,7 +258,8 @@ fn plain(time: Duration) -> String {
 
 /// The command lines, server and client, for the same run on a real adapter.
 pub fn by_hand(micro: &Micro) -> [String; 2] {
-    ["weir-micro".to_owned(), format!("weir-micro {} SERVER", arguments(micro).join(" "))]
+    let under = if micro.guards.any() { format!("weir run --guard {} -- ", micro.guards) } else { String::new() };
+    [format!("{under}weir-micro"), format!("{under}weir-micro {} SERVER", arguments(micro).join(" "))]
 }
 
 #[cfg(test)]
@@ -277,6 +282,9 @@ mod tests {
             "weir-micro --operation read --second send --size 100 --num-ops 2 --num-qps 1 --interval 1500us --odp server \
              --rnr-timer 14 --ack-timeout 1 --retry-count 7 --max-rd-atomic 4 --dummy-every 3ms --touched SERVER"
         );
+        let guarded = Micro { guards: "dummy,reissue".parse().unwrap(), ..micro };
+        assert_eq!(by_hand(&guarded)[0], "weir run --guard dummy,reissue -- weir-micro");
+        assert!(by_hand(&guarded)[1].starts_with("weir run --guard dummy,reissue -- weir-micro --operation"));
         assert_eq!([0, 1_500, 2_000_000].map(|nanos| plain(Duration::from_nanos(nanos))), ["0ms", "1500ns", "2ms"]);
     }
 

@@ -3,6 +3,7 @@
 //! Buffers begin at page boundaries; operation i is at offset size·i, on QP i mod num_qps. MTU 4096, a CQ of 131072,
 //! 8192 work requests for each QP, rnr_retry 7.
 
+mod guards;
 pub mod ladder;
 pub mod live;
 mod paging;
@@ -12,6 +13,7 @@ pub mod time;
 
 pub use paging::{Paging, PagingCosts};
 pub use parameters::MAX_BYTES;
+pub use weir_guard::Guards;
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -71,6 +73,8 @@ pub struct Micro {
     pub odp: Sides,
     /// All pages but those of the first operation are touched before the run.
     pub touched: bool,
+    /// All pages are present before the run. Simulated only.
+    pub present: bool,
     /// After the run, the pages of ODP memory are released, this many at a time; 0: none. Live only: the outcome then
     /// has the counters of paging.
     pub invalidate: u32,
@@ -80,6 +84,9 @@ pub struct Micro {
     pub retry_cnt: u8,
     pub max_rd_atomic: u8,
     pub workaround: Option<Workaround>,
+    /// Guards of both sides, as `weir run --guard` has them.
+    #[serde(with = "guards")]
+    pub guards: Guards,
     /// Requests go to a QP that does not exist.
     pub wrong_peer: bool,
 }
@@ -97,12 +104,14 @@ impl Default for Micro {
             in_turn: false,
             odp: Sides::default(),
             touched: false,
+            present: false,
             invalidate: 0,
             rnr_timer: 14,
             ack_timeout: 1,
             retry_cnt: 7,
             max_rd_atomic: 4,
             workaround: None,
+            guards: Guards::default(),
             wrong_peer: false,
         }
     }

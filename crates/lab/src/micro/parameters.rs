@@ -86,12 +86,20 @@ mod tests {
             interval: Duration::from_micros(1500),
             odp: Sides { client: true, server: false },
             workaround: Some(Workaround::Dummy { every: Duration::from_millis(2) }),
+            guards: "rnr,dummy".parse().unwrap(),
             ..Micro::default()
         };
         let text = serde_json::to_string(&micro).unwrap();
         assert!(text.contains(r#""interval":1500.0"#) && text.contains(r#""dummy":{"every":2000.0}"#), "{text}");
         assert_eq!(serde_json::from_str::<Micro>(&text).unwrap(), micro);
         assert_eq!(serde_json::from_str::<Micro>("{}").unwrap(), Micro::default());
+        assert!(text.contains(r#""guards":"rnr,dummy""#), "{text}");
+        let none = serde_json::to_string(&Micro::default()).unwrap();
+        assert!(
+            none.contains(r#""guards":"none""#) && serde_json::from_str::<Micro>(&none).unwrap() == Micro::default()
+        );
+        let error = serde_json::from_str::<Micro>(r#"{"guards": "dumy"}"#).unwrap_err().to_string();
+        assert!(error.contains("no guard `dumy`"), "{error}");
         assert!(serde_json::from_str::<Micro>(r#"{"ops": 3}"#).is_err());
         let outcome = Outcome {
             time: Duration::from_nanos(12_345_678),

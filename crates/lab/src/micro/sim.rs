@@ -8,6 +8,7 @@ mod log;
 
 use self::log::{Log, Posts};
 use super::{Micro, Operation, Outcome, Runner, Sides, Workaround};
+use crate::guarded::{Guarded, Post};
 use anyhow::{Context, Result, ensure};
 use std::cell::RefCell;
 use std::path::Path;
@@ -15,9 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_sim::{App, Backing, Done, Link, Paging, QpId, QpSetup, Region, Simulation};
-use weir_transport::{
-    Data, DeviceAttributes, Instant, Mtu, Profile, QpCaps, Queue, RecvWr, SendFlags, SendOp, SendWr, Status,
-};
+use weir_transport::{DeviceAttributes, Instant, Mtu, Profile, QpCaps, Queue, RecvWr, SendOp, Status};
 
 /// Runs in virtual time: a run takes only the time of simulating its packets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,16 +24,23 @@ pub struct Simulated;
 
 impl Runner for Simulated {
     fn run(&mut self, micro: &Micro, profile: &str, seed: u64) -> Result<Outcome> {
-        let mut rig = Rig::of(micro, profile, seed)?;
+        let mut rig = Rig::of(micro, profile, seed, Link::FDR)?;
         rig.run();
         Ok(rig.outcome())
     }
 }
 
 impl Simulated {
+    /// Runs it on a link that loses packets with this probability.
+    pub fn run_lossy(&mut self, micro: &Micro, profile: &str, seed: u64, loss: f64) -> Result<Outcome> {
+        let mut rig = Rig::of(micro, profile, seed, Link::FDR.lossy(loss))?;
+        rig.run();
+        Ok(rig.outcome())
+    }
+
     /// Runs it, and writes the packets of both sides to `client.pcapng` and `server.pcapng` in a folder.
     pub fn run_captured(&mut self, micro: &Micro, profile: &str, seed: u64, folder: &Path) -> Result<Outcome> {
-        let mut rig = Rig::of(micro, profile, seed)?;
+        let mut rig = Rig::of(micro, profile, seed, Link::FDR)?;
         rig.capture(folder)?;
         rig.run();
         rig.sim.finish_captures().with_context(|| folder.display().to_string())?;
@@ -87,10 +93,11 @@ struct Client {
     last: Instant,
     status: Option<Status>,
     posts: Rc<RefCell<Log>>,
+    guarded: Guarded,
 }
 
 impl Rig {
-    fn of(micro: &Micro, profile: &str, seed: u64) -> Result<Rig> {
+    fn of(micro: &Micro, profile: &str, seed: u64, link: Link) -> Result<Rig> {
         micro.check()?;
         ensure!(micro.invalidate == 0, "the simulator has no operating system that takes pages: invalidate live only");
         let mut profile = weir_profiles::load(profile).with_context(|| format!("profile {profile}"))?;
@@ -101,7 +108,7 @@ impl Rig {
             "{} has no on-demand paging; choose another profile, or no side with ODP",
             profile.name
         );
-        Ok(Rig::new(micro, profile, seed))
+        Ok(Rig::new(micro, profile, seed, link))
     }
 
     fn capture(&mut self, folder: &Path) -> Result<()> {
@@ -112,16 +119,19 @@ impl Rig {
         Ok(())
     }
 
-    fn new(micro: &Micro, profile: Profile, seed: u64) -> Rig {
+    fn new(micro: &Micro, profile: Profile, seed: u64, link: Link) -> Rig {
         let mut sim = Simulation::new(seed);
         let profile = Arc::new(profile);
         let [client, server] = [(); 2].map(|()| sim.add_host(&profile));
-        sim.link(client, server, Link::FDR);
+        sim.link(client, server, link);
+        let mut guarded = Guarded::new(micro.guards);
         let mut region = |host, on_demand| {
             let paging = if on_demand { Paging::OnDemand } else { Paging::Pinned };
-            let region = sim.register(host, Backing::Phantom(micro.bytes()), paging);
+            let region = guarded.register(&mut sim, host, Backing::Phantom(micro.bytes()), paging);
             let first = u64::from(micro.size).next_multiple_of(4096);
-            if micro.touched && first < region.len {
+            if micro.present {
+                sim.set_present(&region, 0..region.len, true);
+            } else if micro.touched && first < region.len {
                 sim.set_present(&region, first..region.len, true);
             }
             region
@@ -154,9 +164,9 @@ impl Rig {
         let mut qps = Vec::new();
         for n in 0..micro.num_qps + u32::from(again) {
             let (near, far) = if micro.wrong_peer {
-                (sim.connect_without_peer(client, server, &setup), 0)
+                (guarded.connect_without_peer(&mut sim, client, server, &setup), 0)
             } else {
-                let [near, far] = sim.connect(client, server, &setup);
+                let [near, far] = guarded.connect(&mut sim, client, server, &setup);
                 if receives {
                     post_receives(&mut sim, micro, n, far, &remote, depth);
                 }
@@ -181,6 +191,7 @@ impl Rig {
             last: Instant(0),
             status: None,
             posts: log.clone(),
+            guarded,
             micro: micro.clone(),
         };
         Rig { sim, client, log }
@@ -228,6 +239,9 @@ fn post_receives(sim: &mut Simulation, micro: &Micro, n: u32, qp: QpId, region: 
 
 impl App for Client {
     fn timer(&mut self, sim: &mut Simulation, token: u64) {
+        if self.guarded.timer(sim, token) {
+            return self.go_on(sim);
+        }
         match token {
             NEXT => self.post_next(sim),
             _ => {
@@ -244,6 +258,29 @@ impl App for Client {
     }
 
     fn completed(&mut self, sim: &mut Simulation, done: &Done) {
+        self.guarded.completed(sim, done);
+        self.go_on(sim);
+    }
+}
+
+impl Client {
+    /// After the guards: takes completions, and tells the log what was posted.
+    fn go_on(&mut self, sim: &mut Simulation) {
+        while let Some(done) = self.guarded.take(sim.now()) {
+            self.polled(sim, &done);
+        }
+        self.log_posts();
+    }
+
+    fn log_posts(&mut self) {
+        for posted in self.guarded.take_posted() {
+            let qp = self.qps.iter().position(|qp| *qp == posted.qp).unwrap_or_default();
+            let operation = posted.wr_id.filter(|wr_id| wr_id & DUMMY == 0).map(|wr_id| wr_id as u32);
+            self.posts.borrow_mut().qps[qp].post(posted.bytes, operation);
+        }
+    }
+
+    fn polled(&mut self, sim: &mut Simulation, done: &Done) {
         if done.queue == Queue::Receive {
             return;
         }
@@ -268,9 +305,7 @@ impl App for Client {
             self.post_next(sim);
         }
     }
-}
 
-impl Client {
     fn post_next(&mut self, sim: &mut Simulation) {
         let operation = self.posted;
         let qp = self.micro.qp(operation);
@@ -326,10 +361,9 @@ impl Client {
             Operation::Write => SendOp::Write { remote_addr: far.addr + at, rkey: far.key },
             Operation::Send => SendOp::Send,
         };
-        let wr = SendWr { wr_id, op, flags: SendFlags::SIGNALED, data: Data::Gather(&[self.local.sge(at, size)]) };
-        self.posts.borrow_mut().qps[qp as usize].post(size, (wr_id & DUMMY == 0).then_some(operation));
-        // A QP in the error state accepts it too, and flushes it.
-        sim.post_send(self.qps[qp as usize], &wr).expect("a send queue of that depth");
+        let post = Post { wr_id, op, signaled: true, sge: self.local.sge(at, size) };
+        self.guarded.post(sim, self.qps[qp as usize], post);
+        self.log_posts();
         self.outstanding[qp as usize] += 1;
     }
 }
@@ -380,7 +414,7 @@ mod tests {
         ];
         let folder = tempfile::tempdir().expect("a folder");
         for (profile, micro) in runs {
-            let mut rig = Rig::of(&micro, profile, 1).expect("it can run");
+            let mut rig = Rig::of(&micro, profile, 1, Link::FDR).expect("it can run");
             rig.capture(folder.path()).expect("two files");
             rig.run();
             rig.sim.finish_captures().expect("room on the disk");

@@ -36,7 +36,7 @@ impl Simulation {
 
     /// Schedules the ends of a host's new page faults, and collects its reports for the application.
     #[inline]
-    fn collect(&mut self, id: HostId) {
+    pub(crate) fn collect(&mut self, id: HostId) {
         if self.hosts[id.0 as usize].adapter.get_mut().has_news() {
             self.collect_news(id);
         }

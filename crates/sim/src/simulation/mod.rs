@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_transport::{
-    Chance, Completion, Instant, PostError, Profile, Qp, QpEvent, Queue as WorkQueue, RecvWr, SendWr, Side,
+    Chance, Completion, Instant, PostError, Profile, Psn, Qp, QpEvent, Queue as WorkQueue, RecvWr, SendWr, Side,
 };
 
 /// The application that drives a simulation. Its actions take no virtual time.
@@ -142,6 +142,40 @@ impl Simulation {
         self.hosts[qp.host.0 as usize].remove(qp.num, &mut self.packets);
     }
 
+    /// Changes the RNR delay (code 0 to 31) that a QP in RTS asks its peer for.
+    ///
+    /// # Panics
+    /// If the QP is not in RTS.
+    pub fn set_min_rnr_timer(&mut self, qp: QpId, code: u8) {
+        let now = self.now;
+        if let Some(at) = self.host_mut(qp.host).at(qp.num) {
+            let mut view = at.view(now, Side::Requester);
+            at.qp.set_min_rnr_timer(now, code, &mut view);
+        }
+    }
+
+    /// Moves a QP to ERROR: its open work requests complete as flushed.
+    pub fn fail(&mut self, qp: QpId) {
+        let now = self.now;
+        if let Some(at) = self.host_mut(qp.host).at(qp.num) {
+            let mut view = at.view(now, Side::Requester);
+            at.qp.fail(now, &mut view);
+            self.follow_up(qp);
+        }
+    }
+
+    /// Moves a QP through RESET back to RTS, with the attributes that it had, except that it sends from `sq_psn` on. Open
+    /// work requests are discarded. A packet that is still on its way to the QP arrives as any other.
+    pub fn start_again(&mut self, qp: QpId, sq_psn: u32) {
+        let Simulation { now, hosts, packets, .. } = self;
+        let host = &mut hosts[qp.host.0 as usize];
+        host.clear(qp.num, packets);
+        if let Some(at) = host.at(qp.num) {
+            let mut view = at.view(*now, Side::Requester);
+            at.qp.start_again(*now, Psn::new(sq_psn), &mut view);
+        }
+    }
+
     /// Registers memory.
     ///
     /// # Panics
@@ -159,6 +193,15 @@ impl Simulation {
     /// If the range is out of bounds.
     pub fn set_present(&mut self, region: &Region, bytes: Range<u64>, present: bool) {
         self.host_mut(region.host).adapter.get_mut().memory.set_present(region.key, bytes, present);
+    }
+
+    /// Begins to make the pages of a range of a region present, as a thread of the host that asks for it (ibv_advise_mr), in
+    /// the time of a page fault. Returns when they are present: now, if they are already.
+    pub fn prefetch(&mut self, region: &Region, bytes: Range<u64>) -> Instant {
+        let now = self.now;
+        let present = self.host_mut(region.host).adapter.get_mut().memory.prefetch(now, region.key, bytes);
+        self.collect(region.host);
+        present
     }
 
     /// Starts writing a host's packets, both ways, into a pcapng file. [`Simulation::finish_captures`] ends it.

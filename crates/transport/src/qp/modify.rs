@@ -73,6 +73,7 @@ impl Qp {
         config.derive();
         self.send_queue.reset();
         self.recv_queue.reset();
+        self.requester.leave_off();
         self.requester.start(&self.config);
         self.completer.reset();
         self.responder.start(&self.config);

@@ -99,6 +99,8 @@ pub(crate) struct Requester {
     ack_requested: u64,
     credits: Credits,
     hold: Hold,
+    /// Before RESET: the PSN of the oldest request, and the messages before it.
+    left_off: (Psn, u32),
     /// Local work requests that were executed and not retired.
     executed: u32,
     /// The position that it has gone back to, until that is acknowledged.
@@ -177,10 +179,22 @@ impl Requester {
         Requester { chance, ..Requester::default() }
     }
 
+    /// The QP goes to RESET. If it is connected again with the PSN of the oldest request, its peer may not have been
+    /// reset: then the count of messages goes on, too.
+    pub fn leave_off(&mut self) {
+        let (seq, messages) = self.una.start();
+        self.left_off = (self.psn(seq), messages);
+    }
+
     /// Resets the requester to the current attributes (at RTS, and at RESET).
     pub fn start(&mut self, config: &Config) {
+        let (psn, messages) = self.left_off;
+        let first = Position::after_messages(if psn == config.attr.sq_psn { messages } else { 0 });
         *self = Requester {
             base: config.attr.sq_psn,
+            left_off: self.left_off,
+            una: first,
+            next: first,
             retries: Retries::new(config),
             retransmissions: self.retransmissions,
             ack_timeout: config.ack_timeout(&mut self.chance),

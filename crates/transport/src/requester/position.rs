@@ -22,9 +22,16 @@ pub(crate) struct Position {
     reads: u64,
     /// Messages before it minus work requests before it, wrapping: see `messages`.
     extra: u32,
+    /// Messages before the first packet of its work request.
+    first: u32,
 }
 
 impl Position {
+    /// Before the first packet, with so many messages before it.
+    pub fn after_messages(messages: u32) -> Position {
+        Position { extra: messages, first: messages, ..Position::default() }
+    }
+
     /// Moves forward by `packets` PSNs of the current work request, which has at least that many left.
     #[inline(always)]
     pub fn advance(&mut self, slot: &SendSlot, packets: u32, config: &Config) {
@@ -52,6 +59,7 @@ impl Position {
         if to == slot.packets {
             self.wr = self.wr.wrapping_add(1);
             self.packet = 0;
+            self.first = self.messages();
         }
     }
 
@@ -59,6 +67,12 @@ impl Position {
     pub fn skip_to(&mut self, wr: u32) {
         self.wr = wr;
         self.packet = 0;
+        self.first = self.messages();
+    }
+
+    /// The position of the first packet of its work request, and the number of messages before that.
+    pub fn start(&self) -> (u64, u32) {
+        (self.seq - u64::from(self.packet), self.first)
     }
 
     /// Number of messages that end before it, in the responder's count, wrapping: each READ request counts as one,

@@ -64,6 +64,17 @@ impl Connection {
         self.first_psns = [Some(rq_psn), None];
     }
 
+    /// The QP is connected again, after RESET. True: to the same peer with the same first PSN from it, so the proof of the
+    /// peer still holds. If the peer's QP was reset, too, it gets a proof when it asks, and its own new proof counts.
+    pub fn resume(&mut self, dest: u32, rq_psn: Psn) -> bool {
+        let same = self.dest == dest && self.first_psns[0] == Some(rq_psn) && matches!(self.link, Link::Weir(_));
+        if same {
+            self.first_psns[1] = None;
+            (self.confirmed, self.stays_foreign) = (false, false);
+        }
+        same
+    }
+
     /// The peer must prove itself, or prove itself again.
     pub fn ask(&mut self, now: Instant) {
         self.link = Link::Asking { since: now, tries: 0 };

@@ -1,0 +1,492 @@
+//! The open requests of a reliable connection, and what its guards do about them.
+//!
+//! Completions of a connection end all requests before their own (IBTA 10.8.5.1). Two threads that poll one CQ can
+//! report two of them in the other order, so a request with a completion stays open until that is reported.
+//!
+//! A request is tracked from the first READ on: without a READ there is neither damming nor flood, and programs that do
+//! not READ pay next to nothing.
+
+use crate::answer::{Action, Completed, Flushed};
+use crate::list::Guards;
+use crate::open::Open;
+use crate::patience::Patience;
+use crate::request::{Kind, Remote, Request};
+use std::collections::VecDeque;
+
+/// Places that dummies may take in a send queue, in addition to the program's requests. All of them may be taken: a
+/// request without a completion leaves the send queue only with a later one.
+pub const SPARE: u32 = 16;
+
+/// So often a request starts again at most.
+const STARTS: u32 = 4;
+
+/// The requests of a QP. `T` is what the caller needs to post one again.
+#[derive(Debug)]
+pub struct Connection<T> {
+    guards: Guards,
+    open: VecDeque<Open<T>>,
+    patience: Patience,
+    /// Bytes of a packet's payload.
+    mtu: u32,
+    next_psn: u32,
+    /// The QP can send.
+    ready: bool,
+    tracking: bool,
+    /// No request is open that is not tracked.
+    complete: bool,
+    /// Requests before the first READ.
+    untracked: u64,
+    /// The last READ, and the last WRITE that has completed.
+    read: Remote,
+    write: Option<Remote>,
+    /// When the adapter could begin with the oldest request, unless that was posted later.
+    served_until: u64,
+    /// Open dummies, and those since the last completion.
+    dummies: u32,
+    since_completion: u32,
+    last_dummy: u64,
+    /// Requests are posted again in turn.
+    in_turn: bool,
+}
+
+/// READs that are posted again in turn: adapters have at most as many on their way (max_qp_rd_atom).
+const IN_TURN: usize = 16;
+
+impl<T> Connection<T> {
+    /// Of a QP that is not connected.
+    pub fn new(guards: Guards) -> Connection<T> {
+        Connection {
+            guards,
+            open: VecDeque::new(),
+            patience: Patience::new(),
+            mtu: 0,
+            next_psn: 0,
+            ready: false,
+            tracking: false,
+            complete: true,
+            untracked: 0,
+            read: Remote::default(),
+            write: None,
+            served_until: 0,
+            dummies: 0,
+            since_completion: 0,
+            last_dummy: 0,
+            in_turn: false,
+        }
+    }
+
+    /// The QP has become ready to send, with this path MTU and first PSN.
+    pub fn connect(&mut self, mtu: u32, first_psn: u32) {
+        *self = Connection { mtu, next_psn: first_psn & PSN, ready: true, ..Connection::new(self.guards) };
+    }
+
+    /// The QP can send, or cannot. Requests stay open.
+    pub fn set_ready(&mut self, ready: bool) {
+        self.ready = ready && self.mtu != 0;
+    }
+
+    /// Whether requests are entered from now on: the first READ is.
+    #[inline]
+    pub fn tracks(&self, kind: Kind) -> bool {
+        self.tracking || kind == Kind::Read
+    }
+
+    /// Counts a request that is not tracked and is about to be posted.
+    #[inline]
+    pub fn pass(&mut self, kind: Kind, bytes: u64) {
+        self.untracked += 1;
+        self.next_psn = (self.next_psn + kind.psns(bytes, self.mtu)) & PSN;
+    }
+
+    /// Enters a request that is about to be posted.
+    pub fn post(&mut self, now: u64, request: Request<T>) {
+        if !self.tracking {
+            self.tracking = true;
+            self.complete = self.untracked == 0;
+        }
+        if request.kind == Kind::Read {
+            self.read = request.remote;
+        }
+        self.enter(now, request, false);
+    }
+
+    /// Enters a dummy that is about to be posted. `signaled`: all requests of the QP have completions.
+    pub fn posted_dummy(&mut self, now: u64, request: Request<T>) {
+        (self.last_dummy, self.since_completion) = (now, self.since_completion + 1);
+        self.dummies += 1;
+        self.enter(now, request, true);
+    }
+
+    fn enter(&mut self, at: u64, request: Request<T>, dummy: bool) {
+        let psn = self.next_psn;
+        self.next_psn = (psn + request.kind.psns(request.bytes, self.mtu)) & PSN;
+        let request = Some(request);
+        let [barred, flushed, waits, repeats] = [false; 4];
+        self.open.push_back(Open { request, at, psn, dummy, again: 0, barred, flushed, waits, repeats });
+    }
+
+    /// The adapter has refused the last request that was entered or passed.
+    pub fn refused(&mut self, kind: Kind, bytes: u64) {
+        self.next_psn = self.next_psn.wrapping_sub(kind.psns(bytes, self.mtu)) & PSN;
+        match self.open.back() {
+            Some(last) if last.psn == self.next_psn && last.request.as_ref().is_some_and(|r| r.kind == kind) => {
+                self.dummies -= u32::from(last.dummy);
+                self.open.pop_back();
+            }
+            _ => self.untracked = self.untracked.saturating_sub(1),
+        }
+    }
+
+    /// A completion was polled. `each` gets what is over: of earlier requests without a completion, too; true: it has
+    /// succeeded.
+    pub fn completed(&mut self, now: u64, wr_id: u64, success: bool, mut each: impl FnMut(T, bool)) -> Completed {
+        let Some(at) = self.find(wr_id, !success) else { return Completed::Unknown };
+        if success {
+            self.complete = true;
+            self.learn(now, at);
+        } else {
+            (self.ready, self.in_turn) = (false, false);
+        }
+        for place in 0..=at {
+            let open = &mut self.open[place];
+            // What comes before a request that fails has succeeded, too.
+            let (success, over) = (success || place < at, place == at || open.is_silent());
+            if let Some(request) = open.request.take_if(|_| over) {
+                self.dummies -= u32::from(open.dummy);
+                if request.kind == Kind::Write && success && !open.dummy {
+                    self.write = Some(request.remote);
+                }
+                each(request.work, success);
+            }
+        }
+        let dummy = self.open[at].dummy;
+        (self.served_until, self.since_completion) = (now, 0);
+        self.drop_ended();
+        if dummy { Completed::Dummy } else { Completed::Theirs }
+    }
+
+    /// When to call [`Connection::poll`] next; `None`: not before the next post.
+    pub fn next(&self) -> Option<u64> {
+        let (since, bytes) = self.oldest()?;
+        if self.is_starting() {
+            return Some(since + self.patience.dummy_after(bytes));
+        }
+        let dummy = self.may_post_dummy().then(|| self.dummy_at(since, bytes));
+        [dummy, self.stuck_at(since, bytes)].into_iter().flatten().min()
+    }
+
+    /// What to do now.
+    pub fn poll(&mut self, now: u64) -> Option<Action> {
+        let (since, bytes) = self.oldest()?;
+        if self.is_starting() {
+            // The peer has lost what was posted last, or is slow: what follows shows it.
+            self.in_turn &= now < since + self.patience.dummy_after(bytes);
+            return (!self.in_turn).then_some(Action::PostAgain);
+        }
+        if self.stuck_at(since, bytes).is_some_and(|at| now >= at) {
+            return Some(Action::StartAgain);
+        }
+        if self.may_post_dummy() && now >= self.dummy_at(since, bytes) {
+            return Some(match self.write {
+                // READs wait for a free place among those that the peer serves at once, WRITEs do not.
+                Some(remote) => Action::Dummy { kind: Kind::Write, remote },
+                None => Action::Dummy { kind: Kind::Read, remote: self.read },
+            });
+        }
+        None
+    }
+
+    /// Whether the QP can start again now, after the caller has reported all completions that there were.
+    pub fn may_start_again(&self, now: u64) -> bool {
+        self.oldest().and_then(|(since, bytes)| self.stuck_at(since, bytes)).is_some_and(|at| now >= at)
+    }
+
+    /// The open requests that would go to pinned memory, and do not yet.
+    pub fn into_pinned(&self) -> impl Iterator<Item = &Request<T>> {
+        let new = self.open.iter().filter(|open| open.again == 0);
+        new.filter_map(|open| open.request.as_ref()).filter(|request| request.on_demand)
+    }
+
+    /// The QP cannot start again for the sake of the oldest request.
+    pub fn cannot_start_again(&mut self) {
+        if let Some(open) = self.open.iter_mut().find(|open| open.request.is_some() && !open.dummy) {
+            open.barred = true;
+        }
+    }
+
+    /// The caller has taken the QP to ERROR, and has polled a completion with IBV_WC_WR_FLUSH_ERR.
+    pub fn flushed(&mut self, wr_id: u64) -> Flushed {
+        // In order: what comes before a flushed request without a completion of its own is over.
+        let after = self.open.iter().rposition(|open| open.flushed).map_or(0, |at| at + 1);
+        let matches = |open: &&mut Open<T>| open.request.as_ref().is_some_and(|request| request.wr_id == wr_id);
+        let Some(open) = self.open.iter_mut().skip(after).find(matches) else { return Flushed::Unknown };
+        open.flushed = true;
+        Flushed::Kept
+    }
+
+    /// Whether the completion of each open request was polled after ERROR.
+    pub fn is_quiet(&self) -> bool {
+        self.open.back().is_none_or(|last| last.flushed)
+    }
+
+    /// After ERROR: the PSN to start with. Requests that asked for no completion, before the first that lacks its own or
+    /// was flushed, have succeeded; `each` gets them.
+    pub fn resume(&mut self, mut each: impl FnMut(T)) -> u32 {
+        let lacks = |open: &Open<T>| open.flushed || open.request.as_ref().is_some_and(|request| request.signaled);
+        let first = self.open.iter().position(lacks).unwrap_or(self.open.len());
+        for mut open in self.open.drain(..first) {
+            if let Some(request) = open.request.take() {
+                self.dummies -= u32::from(open.dummy);
+                each(request.work);
+            }
+        }
+        (self.in_turn, self.since_completion) = (true, 0);
+        let mut reads = 0;
+        for open in &mut self.open {
+            let read = open.request.as_ref().is_some_and(|request| request.kind == Kind::Read);
+            reads += usize::from(read);
+            (open.waits, open.repeats) = (open.request.is_some(), read && reads <= IN_TURN);
+        }
+        self.open.front().map_or(self.next_psn, |open| open.psn)
+    }
+
+    /// The requests to post again, in order. Those that are `on_demand` go to pinned memory.
+    pub fn again(&mut self, now: u64) -> impl Iterator<Item = &mut Request<T>> {
+        self.in_turn = false;
+        self.again_now(now)
+    }
+
+    /// As [`Connection::again`], in turn. An adapter with damming loses what arrives while it replays a READ, so others
+    /// follow after its completion: while [`Connection::is_starting`], call this again after each completion and for
+    /// [`Action::PostAgain`], and post nothing new.
+    pub fn again_in_turn(&mut self, now: u64) -> impl Iterator<Item = &mut Request<T>> {
+        self.again_now(now)
+    }
+
+    fn again_now(&mut self, now: u64) -> impl Iterator<Item = &mut Request<T>> {
+        let replayed = |open: &Open<T>| open.repeats && open.request.as_ref().is_some_and(|request| request.signaled);
+        let first = self.open.iter().position(replayed).filter(|_| self.in_turn);
+        if self.is_starting() {
+            self.served_until = now;
+        }
+        let until = first.map_or(usize::MAX, |first| first + 1);
+        self.open.iter_mut().take(until).filter(|open| open.waits).filter_map(move |open| {
+            (open.flushed, open.waits) = (false, false);
+            (open.at, open.again) = (now, open.again + 1);
+            open.request.as_mut()
+        })
+    }
+
+    /// Whether requests have still to be posted again.
+    pub fn is_starting(&self) -> bool {
+        self.open.back().is_some_and(|last| last.waits)
+    }
+
+    /// Ends all requests: the QP was reset, failed or destroyed. `each` gets them.
+    pub fn end(&mut self, mut each: impl FnMut(Request<T>)) {
+        (self.ready, self.dummies) = (false, 0);
+        self.open.drain(..).filter(|open| !open.dummy).filter_map(|open| open.request).for_each(&mut each);
+    }
+
+    /// Whether no request of the program is open.
+    pub fn is_idle(&self) -> bool {
+        self.open.iter().all(|open| open.dummy || open.request.is_none())
+    }
+
+    /// Number of open dummies.
+    pub fn dummies(&self) -> u32 {
+        self.dummies
+    }
+
+    /// Number of open requests, dummies included.
+    pub fn open(&self) -> usize {
+        self.open.iter().filter(|open| open.request.is_some()).count()
+    }
+
+    /// Open requests that have no completion if they succeed.
+    pub fn unsignaled(&self) -> usize {
+        self.open.iter().filter(|open| open.is_silent()).count()
+    }
+
+    fn find(&self, wr_id: u64, failed: bool) -> Option<usize> {
+        let completes = |request: &Request<T>| request.wr_id == wr_id && (failed || request.signaled);
+        self.open.iter().position(|open| open.request.as_ref().is_some_and(completes))
+    }
+
+    fn learn(&mut self, now: u64, at: usize) {
+        let open = &self.open[at];
+        let took = now.saturating_sub(open.at.max(self.served_until));
+        match (open.again, &open.request) {
+            (0, _) if open.dummy => {}
+            (0, _) => {
+                let bytes = self.bytes(at);
+                self.patience.learn(bytes, took);
+            }
+            (_, Some(request)) if request.on_demand => self.patience.started_again(now.saturating_sub(open.at)),
+            _ => {}
+        }
+    }
+
+    /// Bytes of the open requests up to a place.
+    fn bytes(&self, to: usize) -> u64 {
+        self.open.iter().take(to + 1).filter_map(|open| open.request.as_ref()).map(|request| request.bytes).sum()
+    }
+
+    fn drop_ended(&mut self) {
+        while self.open.front().is_some_and(|open| open.request.is_none()) {
+            self.open.pop_front();
+        }
+    }
+
+    /// Since when the adapter serves the oldest request with a completion, and how many bytes it serves for it.
+    fn oldest(&self) -> Option<(u64, u64)> {
+        if !self.ready {
+            return None;
+        }
+        let waits = |open: &Open<T>| !open.dummy && open.request.as_ref().is_some_and(|request| request.signaled);
+        let at = self.open.iter().position(waits)?;
+        Some((self.open[at].at.max(self.served_until), self.bytes(at)))
+    }
+
+    fn may_post_dummy(&self) -> bool {
+        self.guards.dummy && self.dummies < SPARE
+    }
+
+    fn dummy_at(&self, since: u64, bytes: u64) -> u64 {
+        match self.since_completion {
+            0 => since + self.patience.dummy_after(bytes),
+            nth => self.last_dummy + self.patience.next_dummy_after(nth),
+        }
+    }
+
+    /// When the oldest request is to start again, if that is possible: a READ into ODP memory. Where the peer has lost
+    /// requests behind it, a second start makes up for the loss.
+    fn stuck_at(&self, since: u64, bytes: u64) -> Option<u64> {
+        let mut open = self.open.iter().filter(|open| open.request.is_some() && !open.dummy);
+        let oldest = open.next().filter(|open| open.again < STARTS && !open.barred)?;
+        let possible = self.guards.reissue
+            && self.complete
+            && !self.is_starting()
+            && oldest.request.as_ref().is_some_and(|request| request.on_demand)
+            && self.open.iter().all(|open| open.request.as_ref().is_some_and(|request| request.repeatable));
+        possible.then(|| since + (self.patience.stuck_after(bytes) << oldest.again))
+    }
+}
+
+/// Bits of a PSN.
+const PSN: u32 = 0xff_ffff;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn connection(guards: &str) -> Connection<u64> {
+        let mut connection = Connection::new(guards.parse().unwrap());
+        connection.connect(1024, 0xff_fffe);
+        connection
+    }
+
+    fn request(wr_id: u64, kind: Kind, bytes: u64) -> Request<u64> {
+        let remote = Remote { addr: 0x1000u64.wrapping_mul(wr_id), rkey: 7 };
+        Request { wr_id, kind, bytes, remote, signaled: true, on_demand: false, repeatable: true, work: wr_id }
+    }
+
+    fn read(wr_id: u64) -> Request<u64> {
+        Request { on_demand: true, ..request(wr_id, Kind::Read, 2000) }
+    }
+
+    fn complete(connection: &mut Connection<u64>, now: u64, wr_id: u64) -> (Completed, Vec<u64>) {
+        let mut over = vec![];
+        let completed = connection.completed(now, wr_id, true, |work, _| over.push(work));
+        (completed, over)
+    }
+
+    #[test]
+    fn a_completion_ends_silent_requests_before_it() {
+        let mut connection = connection("auto");
+        connection.post(0, read(1));
+        connection.post(0, Request { signaled: false, ..read(2) });
+        connection.post(0, read(3));
+        // Two threads have polled: the later completion is reported first.
+        assert_eq!(complete(&mut connection, 5, 3), (Completed::Theirs, vec![2, 3]));
+        assert_eq!(connection.open(), 1);
+        assert_eq!(complete(&mut connection, 5, 1), (Completed::Theirs, vec![1]));
+        assert_eq!(complete(&mut connection, 5, 1).0, Completed::Unknown);
+    }
+
+    #[test]
+    fn dummies_follow_an_open_request_and_stay_hidden() {
+        let mut connection = connection("dummy");
+        assert!(!connection.tracks(Kind::Write), "without a READ nothing is tracked");
+        connection.pass(Kind::Write, 10);
+        connection.post(0, request(1, Kind::Read, 8));
+        assert_eq!(connection.next(), Some(2 * MS));
+        assert_eq!(connection.poll(2 * MS - 1), None);
+        let remote = Remote { addr: 0x1000, rkey: 7 };
+        assert_eq!(connection.poll(2 * MS), Some(Action::Dummy { kind: Kind::Read, remote }));
+        let dummy = Request { signaled: false, ..request(u64::MAX, Kind::Read, 0) };
+        for nth in 0..SPARE {
+            let at = connection.next().expect("another dummy");
+            assert!(connection.poll(at).is_some(), "{nth}");
+            connection.posted_dummy(at, dummy.clone());
+        }
+        assert_eq!((connection.next(), connection.poll(u64::MAX)), (None, None), "no place is left");
+        assert_eq!(complete(&mut connection, 9 * MS, 1).0, Completed::Theirs);
+        connection.post(10 * MS, request(2, Kind::Write, 8));
+        assert_eq!(complete(&mut connection, 11 * MS, 2).0, Completed::Theirs);
+        assert_eq!(connection.open(), 0, "the dummies are over, too");
+        connection.post(20 * MS, request(3, Kind::Read, 8));
+        let Some(Action::Dummy { kind: Kind::Write, .. }) = connection.poll(40 * MS) else {
+            panic!("the peer permits WRITEs")
+        };
+        connection.posted_dummy(40 * MS, dummy);
+        let mut over = vec![];
+        assert_eq!(connection.completed(41 * MS, u64::MAX, false, |_, good| over.push(good)), Completed::Dummy);
+        assert_eq!(over, [false]);
+        assert_eq!(connection.next(), None, "the QP has failed");
+    }
+
+    #[test]
+    fn a_stuck_read_starts_again_at_its_psn() {
+        let mut connection = connection("reissue");
+        connection.post(0, read(1));
+        connection.post(0, Request { signaled: false, ..request(2, Kind::Write, 5000) });
+        connection.post(0, read(3));
+        assert_eq!(complete(&mut connection, MS, 1).0, Completed::Theirs);
+        // PSNs: 0xfffffe and 0xffffff, 0 to 4, 5 and 6. A request that is not repeatable prevents it.
+        let inline = Request { repeatable: false, ..request(4, Kind::Send, 100) };
+        assert_eq!(connection.next(), None, "the WRITE is the oldest");
+        assert_eq!(connection.flushed(3), Flushed::Kept);
+        assert!(connection.is_quiet());
+        let mut over = vec![];
+        assert_eq!(connection.resume(|work| over.push(work)), 5);
+        assert_eq!(over, [2], "the WRITE was over");
+        assert_eq!(connection.again(2 * MS).map(|request| request.wr_id).collect::<Vec<_>>(), [3]);
+        assert_eq!(connection.next(), Some(10 * MS), "the next start comes later");
+        assert_eq!(connection.into_pinned().count(), 0);
+        complete(&mut connection, 3 * MS, 3);
+        connection.post(4 * MS, read(5));
+        assert_eq!(connection.next(), Some(8 * MS));
+        assert_eq!(connection.poll(8 * MS), Some(Action::StartAgain));
+        connection.post(8 * MS, inline);
+        assert!(!connection.may_start_again(9 * MS));
+        connection.refused(Kind::Send, 100);
+        assert!(connection.may_start_again(9 * MS));
+        assert_eq!(connection.into_pinned().count(), 1);
+        connection.cannot_start_again();
+        assert_eq!(connection.next(), None);
+    }
+
+    #[test]
+    fn requests_that_are_not_tracked_prevent_a_start_until_they_are_over() {
+        let mut connection = connection("reissue");
+        connection.pass(Kind::Send, 10);
+        connection.post(0, read(1));
+        assert_eq!(connection.next(), None);
+        complete(&mut connection, MS, 1);
+        connection.post(2 * MS, read(2));
+        assert!(connection.next().is_some());
+    }
+}

@@ -1,0 +1,140 @@
+//! Polling for a program with guards: completions that were kept for it come first, those of dummies never.
+
+use super::work::Work;
+use crate::clock::steady_ns;
+use crate::contexts::Context;
+use crate::objects::{Cq, NUMBERS};
+use crate::qp::Qp;
+use crate::quiet::{Uncancelled, observe};
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use weir_abi::*;
+use weir_guard::Completed;
+
+/// `ibv_poll_cq` of a CQ with guarded QPs.
+///
+/// # Safety
+/// As in verbs.h.
+pub unsafe fn poll_cq(own: &Cq, cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -> c_int {
+    let Some(real) = own.context().real.poll_cq else { return -libc::ENOSYS };
+    // A cancelled thread must not leave the lock taken.
+    let _uncancelled = Uncancelled::new();
+    let mut stash = own.guard.stash();
+    let wanted = usize::try_from(most).unwrap_or(0);
+    let mut count = 0;
+    while count < wanted
+        && let Some(kept) = stash.pop_front()
+    {
+        // SAFETY: the caller's array has room for `most`.
+        unsafe { *wc.add(count) = kept };
+        count += 1;
+    }
+    while count < wanted {
+        // SAFETY: the caller's own call, for the rest of its array.
+        let polled = unsafe { real(cq, (wanted - count) as c_int, wc.add(count)) };
+        let Ok(polled) = usize::try_from(polled) else { return if count == 0 { polled } else { count as c_int } };
+        // SAFETY: the library has written so many completions.
+        let new = unsafe { std::slice::from_raw_parts_mut(wc.add(count), polled) };
+        let shown = observe(|| hide(own.context(), new)).unwrap_or(polled);
+        count += shown;
+        // Without a hidden completion, as the library returned it. Otherwise fewer than wanted do not mean that the CQ
+        // is empty.
+        if polled == 0 || shown != 0 {
+            break;
+        }
+    }
+    count as c_int
+}
+
+/// Polls all completions that there are, and keeps them for the program. The caller holds the lock of the stash.
+///
+/// # Safety
+/// A CQ that exists.
+pub unsafe fn keep_all(context: &Context, cq: *mut ibv_cq, stash: &mut VecDeque<ibv_wc>) {
+    // SAFETY: guaranteed by the caller.
+    while let Some(wc) = unsafe { poll_one(context, cq) } {
+        keep(context, wc, stash);
+    }
+}
+
+/// Keeps a completion for the program, unless it is a dummy's.
+pub fn keep(context: &Context, mut wc: ibv_wc, stash: &mut VecDeque<ibv_wc>) {
+    if shows(context, &mut wc) {
+        stash.push_back(wc);
+    }
+}
+
+/// Polls a completion.
+///
+/// # Safety
+/// A CQ that exists.
+pub unsafe fn poll_one(context: &Context, cq: *mut ibv_cq) -> Option<ibv_wc> {
+    let real = context.real.poll_cq?;
+    let mut wc = std::mem::MaybeUninit::zeroed();
+    // SAFETY: guaranteed by the caller; the library writes a completion, or the zeros are not used.
+    unsafe { (real(cq, 1, wc.as_mut_ptr()) == 1).then(|| wc.assume_init()) }
+}
+
+/// Moves the completions that the program gets to the front; returns their number.
+fn hide(context: &Context, completions: &mut [ibv_wc]) -> usize {
+    let mut shown = 0;
+    for at in 0..completions.len() {
+        let mut wc = completions[at];
+        if shows(context, &mut wc) {
+            completions[shown] = wc;
+            shown += 1;
+        }
+    }
+    shown
+}
+
+/// Whether the program gets a completion, which may become an error.
+fn shows(context: &Context, wc: &mut ibv_wc) -> bool {
+    if wc.status == IBV_WC_SUCCESS && wc.opcode & IBV_WC_RECV != 0 {
+        return true;
+    }
+    let Some(own) = NUMBERS.get(context.key(wc.qp_num)).filter(|own| own.guard.is_on()) else { return true };
+    match completed(own, wc.wr_id, wc.status) {
+        Ended::Hidden => false,
+        Ended::Shown => true,
+        Ended::NoMemory => {
+            wc.status = IBV_WC_LOC_PROT_ERR;
+            true
+        }
+    }
+}
+
+/// What becomes of a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    Shown,
+    Hidden,
+    /// The program has no memory where its READ should write.
+    NoMemory,
+}
+
+/// A completion of a send work request was polled.
+pub fn completed(own: &Qp, wr_id: u64, status: c_int) -> Ended {
+    let success = status == IBV_WC_SUCCESS;
+    let mut copied = true;
+    let ended = own.guard.with(|state| {
+        let ended = state.connection.completed(steady_ns(), wr_id, success, |work, good| {
+            copied &= !good || deliver(&work);
+        });
+        if ended != Completed::Dummy {
+            state.depth.completed(success);
+        }
+        state.settle();
+        ended
+    });
+    match ended {
+        Some(Completed::Dummy) => Ended::Hidden,
+        Some(Completed::Theirs) if !copied => Ended::NoMemory,
+        _ => Ended::Shown,
+    }
+}
+
+/// A request is over: the data of a READ into pinned memory goes to where the program expects it.
+pub fn deliver(work: &Work) -> bool {
+    work.pinned.as_ref().is_none_or(|piece| piece.copy_to(work.sges()))
+}

@@ -1,0 +1,185 @@
+//! A QP's part of the guards.
+
+use super::attributes::Attributes;
+use super::list;
+use super::work::Work;
+use crate::objects::{CQS, Cq};
+use crate::qp::Room;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use weir_abi::*;
+use weir_guard::{Connection, Depth};
+
+/// State of a QP for its guards. It is off for QPs other than reliable connections.
+#[derive(Default)]
+pub struct Guarded {
+    on: AtomicBool,
+    /// A request may be open, so the thread looks at it.
+    busy: AtomicBool,
+    /// Places of the send queue in addition to the program's.
+    pub places: AtomicU32,
+    /// A receive was posted to it, so it cannot start again.
+    receives: AtomicBool,
+    /// The thread acts on the QP, or the program changes it.
+    acting: Mutex<()>,
+    state: Mutex<Option<State>>,
+}
+
+/// What the lock of a guarded QP protects.
+pub struct State {
+    pub qp: *mut ibv_qp,
+    pub cq: *mut ibv_cq,
+    pub connection: Connection<Work>,
+    pub depth: Depth,
+    pub attributes: Attributes,
+    pub signal_all: bool,
+    /// It has an SRQ, so receives arrive that the layer does not see.
+    pub shared: bool,
+    /// Dummies that have an entry of the CQ.
+    entries: u32,
+}
+
+// SAFETY: the pointers are used for calls of the library, which threads may make.
+unsafe impl Send for State {}
+
+/// Places of the send queue of a QP of this type (IBV_QPT_*), in addition to the program's.
+pub fn places(service: i32) -> u32 {
+    if service == IBV_QPT_RC && list().dummy { weir_guard::SPARE } else { 0 }
+}
+
+impl Guarded {
+    /// It belongs to a new QP of the program.
+    ///
+    /// # Safety
+    /// A QP that exists.
+    pub unsafe fn open(&self, qp: *mut ibv_qp, room: &Room) {
+        self.on.store(false, Relaxed);
+        self.busy.store(false, Relaxed);
+        self.receives.store(false, Relaxed);
+        self.places.store(room.spare, Relaxed);
+        // SAFETY: guaranteed by the caller.
+        let (service, cq, srq) = unsafe { ((*qp).qp_type, (*qp).send_cq, (*qp).srq) };
+        if service != IBV_QPT_RC || !list().any() {
+            return;
+        }
+        let state = State {
+            qp,
+            cq,
+            connection: Connection::new(list()),
+            depth: Depth::new(if room.spare == 0 { 0 } else { room.requests }),
+            attributes: Attributes::default(),
+            signal_all: room.signal_all,
+            shared: !srq.is_null(),
+            entries: 0,
+        };
+        *self.lock() = Some(state);
+        if let Some(cq) = CQS.get(cq as u64).filter(|_| list().watches_requests()) {
+            cq.guard.turn_on();
+            self.on.store(true, Release);
+        }
+    }
+
+    /// The program is about to destroy the QP: from now on no thread of the guards uses it.
+    pub fn close(&self) {
+        let _acting = self.acting();
+        self.on.store(false, Release);
+        if let Some(mut state) = self.lock().take() {
+            state.connection.end(|_| ());
+            state.settle();
+        }
+    }
+
+    /// Whether its requests are entered.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.on.load(Relaxed)
+    }
+
+    pub fn is_busy(&self) -> bool {
+        self.busy.load(Acquire)
+    }
+
+    /// True: it was not busy before.
+    #[inline]
+    pub fn set_busy(&self) -> bool {
+        !self.busy.load(Relaxed) && !self.busy.swap(true, AcqRel)
+    }
+
+    pub fn set_idle(&self) {
+        self.busy.store(false, Release);
+    }
+
+    #[inline]
+    pub fn note_receive(&self) {
+        if !self.receives.load(Relaxed) {
+            self.receives.store(true, Release);
+        }
+    }
+
+    pub fn has_receives(&self) -> bool {
+        self.receives.load(Acquire)
+    }
+
+    /// Until the guard is dropped, neither the thread nor the program changes the QP's state.
+    pub fn acting(&self) -> MutexGuard<'_, ()> {
+        self.acting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `body`, if it is guarded.
+    #[inline]
+    pub fn with<R>(&self, body: impl FnOnce(&mut State) -> R) -> Option<R> {
+        self.lock().as_mut().map(body)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<State>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The CQ of its send queue; `None`: it does not exist any more.
+    pub fn cq(&self) -> Option<&'static Cq> {
+        CQS.get(self.cq as u64)
+    }
+
+    /// The program has changed the QP; `quick`: with the smallest RNR delay in place of its own.
+    pub fn modified(&mut self, attr: &ibv_qp_attr, mask: i32, quick: bool) {
+        self.attributes.set(attr, mask);
+        self.attributes.quick = quick || self.attributes.quick && mask & IBV_QP_MIN_RNR_TIMER == 0;
+        if mask & IBV_QP_STATE == 0 {
+            return;
+        }
+        match attr.qp_state {
+            IBV_QPS_RTS if mask & IBV_QP_SQ_PSN != 0 => {
+                let mtu = 128u32 << self.attributes.attr.path_mtu.clamp(1, 5);
+                self.connection.connect(mtu, attr.sq_psn);
+            }
+            IBV_QPS_RTS => self.connection.set_ready(true),
+            // Requests will not complete any more.
+            IBV_QPS_RESET => {
+                self.connection.end(|_| ());
+                self.depth.clear();
+                self.settle();
+            }
+            _ => self.connection.set_ready(false),
+        }
+    }
+
+    /// Takes an entry of the CQ for a dummy. False: none is free.
+    pub fn take_entry(&mut self) -> bool {
+        let taken = self.cq().is_some_and(|cq| cq.guard.take(1));
+        self.entries += u32::from(taken);
+        taken
+    }
+
+    /// Gives back the entries of dummies that are over.
+    pub fn settle(&mut self) {
+        let over = self.entries.saturating_sub(self.connection.dummies());
+        if over != 0 {
+            self.entries -= over;
+            if let Some(cq) = self.cq() {
+                cq.guard.give(over.into());
+            }
+        }
+    }
+}
