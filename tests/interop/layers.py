@@ -5,7 +5,7 @@ import dataclasses
 import cells
 
 # `weir run` has no --guard yet. With True the cells of the guards are in the plan.
-GUARDS = False
+GUARDS = True
 DOCTOR = 'weir doctor --json --output {report} --'
 GUARD = 'weir run --system --guard auto --'
 # Enough for some timeouts in each cell; and so few that no request is lost as often as it may be repeated.
