@@ -25,6 +25,8 @@ CLOSED = 'rdma_get_cm_event: Bad file descriptor'
 LEAST = 0.4
 # Counters of Soft-RoCE: repetitions, RNR NAKs, and SENDs and receives that completed.
 REPEATED, NOT_READY, SENDS, RECEIVES = 'completer_retry_err', 'rcvd_rnr_err', 'rdma_sends', 'rdma_recvs'
+# A program with one READ at a time sends none out of sequence: what is, is a guard's empty READ behind a lost one.
+REVEALED = 'out_of_seq_request'
 
 
 class Within:
@@ -111,6 +113,9 @@ class Within:
                 (wrong if by_chance else found).append(f'{side}: status {program.status}: {" | ".join(last)}')
         if not found and not wrong and cell.says not in programs['client'].output:
             found.append(f'client does not say "{cell.says}"')
+        revealed = counted[devices['server'][0]][REVEALED]
+        if cell.layer == layers.GUARD and setting.loss and cell.operation == 'READ' and not revealed:
+            wrong.append('the guard has revealed no lost READ')
         if cell.layer != layers.DOCTOR or found or wrong:
             return found, wrong, reports
         for side in SIDES:
