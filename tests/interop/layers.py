@@ -4,8 +4,6 @@ import dataclasses
 
 import cells
 
-# `weir run` has no --guard yet. With True the cells of the guards are in the plan.
-GUARDS = False
 DOCTOR = 'weir doctor --json --output {report} --'
 GUARD = 'weir run --system --guard auto --'
 # Enough for some timeouts in each cell; and so few that no request is lost as often as it may be repeated.
@@ -68,8 +66,6 @@ def plan(short):
     """All pairs of a setting and a cell. The short plan has the first cell under `weir doctor`."""
     chosen = []
     for layer, name in ((DOCTOR, 'doctor'), (GUARD, 'guard')):
-        if layer == GUARD and not GUARDS:
-            continue
         for loss in (0, LOSS):
             named = (dataclasses.replace(cell, name=f'{name} {cell.name}', layer=layer) for cell in programs(loss > 0))
             chosen += [(cells.Setting(1024, 4, loss), cell) for cell in named]
