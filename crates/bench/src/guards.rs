@@ -3,16 +3,13 @@
 
 use super::captured::Figure;
 use super::measure::Measurement::{Guarded, Latency, MessageRate, Perftest};
-use super::perftest::{self, Bandwidth, Icrc, Verb};
+use super::perftest::{Icrc, Verb};
 use super::request::Request;
 use super::rows::{self, Bar, Comparison, Row};
 use super::turns;
 use anyhow::Result;
 use std::process::ExitCode;
-use weir_stage::Stage;
 
-/// The options of `weir run`.
-const GUARD: [&str; 2] = ["--guard", "auto"];
 /// How much of the time or of the rate the guards may cost.
 const LONGER: Bar = Bar::AtMost(1.02);
 const SLOWER: Bar = Bar::AtLeast(0.98);
@@ -34,16 +31,6 @@ pub fn rows() -> Vec<Row> {
         rate("host-read-8", "ib_read_bw 8 B on one host", Verb::Read),
         bandwidth("host-read-64k", "ib_read_bw 64 KiB on one host", Verb::Read),
     ]
-}
-
-/// Bandwidth with guards.
-pub fn guarded_bandwidth(stage: &Stage, verb: Verb, size: usize, seconds: f64) -> Result<Bandwidth> {
-    perftest::bandwidth_with(stage, verb, size, &GUARD, false, seconds)
-}
-
-/// Latency with guards.
-pub fn guarded_latency(stage: &Stage, verb: Verb, size: usize, iterations: u64) -> Result<perftest::Latency> {
-    perftest::latency_with(stage, verb, size, &GUARD, iterations)
 }
 
 fn latency(name: &'static str, what: &'static str, verb: Verb) -> Row {

@@ -16,6 +16,7 @@ mod cores;
 mod doctor;
 mod ecosystem;
 mod fabric;
+mod guarded;
 mod guards;
 mod idle;
 mod load;

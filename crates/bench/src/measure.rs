@@ -6,7 +6,7 @@ use super::fabric::{self, Provider};
 use super::load::Loops;
 use super::peers::{self, Over};
 use super::perftest::{self, Icrc, Latency, Verb};
-use super::{guards, idle, load, memory, mpi, raw, tcp};
+use super::{guarded, idle, load, memory, mpi, raw, tcp};
 use anyhow::{Context, Result};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -246,9 +246,9 @@ impl<'a> Runner<'a> {
                 self.median(measurement, |stage, n| perftest::watched_latency(stage, verb, size, n))
             }
             Guarded { verb, size, figure } => match figure {
-                Figure::Bandwidth => Ok(guards::guarded_bandwidth(stage, verb, size, seconds)?.bytes),
-                Figure::MessageRate => Ok(guards::guarded_bandwidth(stage, verb, size, seconds)?.messages),
-                Figure::Latency => self.median(measurement, |stage, n| guards::guarded_latency(stage, verb, size, n)),
+                Figure::Bandwidth => Ok(guarded::bandwidth(stage, verb, size, seconds)?.bytes),
+                Figure::MessageRate => Ok(guarded::bandwidth(stage, verb, size, seconds)?.messages),
+                Figure::Latency => self.median(measurement, |stage, n| guarded::latency(stage, verb, size, n)),
             },
             RawLatency => raw::latency(stage, seconds),
             UcxLatency { test, size, over } => self.median(measurement, |stage, n| {

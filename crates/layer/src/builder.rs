@@ -252,7 +252,7 @@ unsafe fn add(own: &Qp, sges: &[ibv_sge]) {
     // SAFETY: the caller holds the QP's lock.
     let building = unsafe { &mut *own.building.get() };
     if list().prefetch && contexts::any_odp() {
-        guard::post::prefetch(own, building.last.opcode.into(), sges);
+        guard::prefetch::prefetch(own, building.last.opcode.into(), sges);
     }
     if let Some(request) = building.batch.last_mut() {
         work::add_sges(request, own.context(), sges);

@@ -1,9 +1,10 @@
 //! Extended CQs: a program polls one completion after another.
 
 use crate::contexts::{CONTEXTS, CONTROL};
+use crate::cq::{CQS, Cq};
 use crate::file;
 use crate::guard::{self, poll::Ended};
-use crate::objects::{CQS, Cq, NUMBERS};
+use crate::objects::NUMBERS;
 use crate::post::{found, report};
 use crate::quiet::{Uncancelled, observe};
 use std::ffi::{c_int, c_void};

@@ -2,9 +2,10 @@
 
 use crate::clock::ticks;
 use crate::contexts::{CONTEXTS, PostSend};
+use crate::cq::{CQS, Cq};
 use crate::file;
 use crate::guard::{self, list};
-use crate::objects::{CQS, Cq, NUMBERS, QPS};
+use crate::objects::{NUMBERS, QPS};
 use crate::qp::{Found, Qp};
 use crate::quiet::{Uncancelled, observe};
 use std::ffi::c_int;

@@ -3,7 +3,8 @@
 use super::work::Work;
 use crate::clock::steady_ns;
 use crate::contexts::Context;
-use crate::objects::{Cq, NUMBERS};
+use crate::cq::Cq;
+use crate::objects::NUMBERS;
 use crate::qp::Qp;
 use crate::quiet::{Uncancelled, observe};
 use std::collections::VecDeque;

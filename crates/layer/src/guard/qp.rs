@@ -3,8 +3,8 @@
 use super::attributes::Attributes;
 use super::list;
 use super::work::Work;
-use crate::objects::{CQS, Cq};
-use crate::qp::Room;
+use crate::cq::{CQS, Cq};
+use crate::room::Room;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_abi::*;
