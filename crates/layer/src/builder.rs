@@ -135,6 +135,7 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
         let building = unsafe { &mut *own.building.get() };
         (building.count, building.started) = (0, ticks());
         building.batch.clear();
+        building.kinds.clear();
     }
     // SAFETY: the caller's own call.
     unsafe { real(qp) };
@@ -162,7 +163,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
                 own.refused(count);
             }
             // SAFETY: the lock is held.
-            guard::post::refused_batch(own, unsafe { &(*own.building.get()).entered });
+            guard::post::refused_batch(own, unsafe { &(*own.building.get()).kinds });
         });
     }
     own.posting.unlock();
@@ -232,8 +233,11 @@ unsafe fn begin(own: &Qp, qp: *mut ibv_qp_ex, opcode: c_int, remote: Remote, imm
     // SAFETY: the caller holds the QP's lock; the program's QP.
     let (building, qp) = unsafe { (&mut *own.building.get(), &*qp) };
     if own.guard.is_on() {
-        let signaled = own.signals(qp.wr_flags);
-        building.batch.push(work::describe(qp.wr_id, opcode, qp.wr_flags, signaled, remote, imm));
+        let (kind, signaled) = (work::kind(opcode), own.signals(qp.wr_flags));
+        building.kinds.push((kind, 0, signaled));
+        if own.guard.tracks(kind) {
+            building.batch.push(work::describe(qp.wr_id, opcode, qp.wr_flags, signaled, remote, imm));
+        }
     }
     building.last.opcode = opcode as u8;
     if !own.is_observed() {
@@ -254,6 +258,9 @@ unsafe fn add(own: &Qp, sges: &[ibv_sge]) {
     if list().prefetch && contexts::any_odp() {
         guard::prefetch::prefetch(own, building.last.opcode.into(), sges);
     }
+    if let Some((_, bytes, _)) = building.kinds.last_mut() {
+        *bytes += sges.iter().map(|sge| u64::from(sge.length)).sum::<u64>();
+    }
     if let Some(request) = building.batch.last_mut() {
         work::add_sges(request, own.context(), sges);
     }
@@ -270,6 +277,9 @@ unsafe fn add_inline(own: &Qp, length: u32) {
     }
     // SAFETY: the caller holds the QP's lock.
     let building = unsafe { &mut *own.building.get() };
+    if let Some((_, bytes, _)) = building.kinds.last_mut() {
+        *bytes += u64::from(length);
+    }
     if let Some(request) = building.batch.last_mut() {
         request.bytes += u64::from(length);
         request.repeatable = false;
@@ -286,12 +296,8 @@ unsafe fn finish(own: &Qp) -> Option<u64> {
     // SAFETY: the caller holds the QP's lock.
     let building = unsafe { &mut *own.building.get() };
     let count = building.count;
-    building.entered.clear();
-    if !building.batch.is_empty() {
-        building.entered.extend(building.batch.iter().map(|request| (request.kind, request.bytes, request.signaled)));
-        if !guard::post::enter(own, &mut building.batch) {
-            return None;
-        }
+    if !building.kinds.is_empty() && !guard::post::enter(own, &building.kinds, &mut building.batch) {
+        return None;
     }
     if !own.is_observed() {
         return Some(0);

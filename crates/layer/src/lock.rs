@@ -3,6 +3,8 @@
 //! Each post and each completion takes one. A pthread mutex has an atomic read-modify-write to lock and another to
 //! unlock; this lock has one to lock, and unlocks by a store and a load.
 
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 const FREE: u32 = 0;
@@ -14,6 +16,7 @@ const LOOKS: u32 = 100;
 const AGAIN: i64 = 1_000_000;
 
 /// A mutex without data.
+#[derive(Default)]
 pub struct Lock {
     state: AtomicU32,
     /// Threads that sleep, or are about to. A forked child may inherit some that it does not have: then it wakes none.
@@ -94,10 +97,55 @@ impl Lock {
     }
 }
 
+/// Data behind such a lock.
+#[derive(Default)]
+pub struct Locked<T> {
+    lock: Lock,
+    data: UnsafeCell<T>,
+}
+
+// SAFETY: one thread at a time has the data.
+unsafe impl<T: Send> Sync for Locked<T> {}
+
+/// The data, as long as it lives.
+pub struct Taken<'a, T>(&'a Locked<T>);
+
+impl<T> Locked<T> {
+    #[inline]
+    pub fn lock(&self) -> Taken<'_, T> {
+        self.lock.lock();
+        Taken(self)
+    }
+}
+
+impl<T> Deref for Taken<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is held.
+        unsafe { &*self.0.data.get() }
+    }
+}
+
+impl<T> DerefMut for Taken<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the lock is held.
+        unsafe { &mut *self.0.data.get() }
+    }
+}
+
+impl<T> Drop for Taken<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.lock.unlock();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::UnsafeCell;
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 

@@ -45,9 +45,10 @@ pub struct Building {
     /// The last of them.
     pub last: Posted,
     pub started: u64,
-    /// For the guards: the requests, and after they were entered their kinds, bytes, and whether they have a completion.
+    /// For the guards: kinds of the requests, their bytes, and whether they have a completion; and, from the first READ of
+    /// the QP on, the requests.
+    pub kinds: Vec<(Kind, u64, bool)>,
     pub batch: Vec<weir_guard::Request<Work>>,
-    pub entered: Vec<(Kind, u64, bool)>,
 }
 
 // SAFETY: `building` is used under `posting` only.

@@ -1,9 +1,9 @@
 //! A CQ's part of the guards.
 
 use super::list;
+use crate::lock::{Locked, Taken};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::*};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_abi::ibv_wc;
 
 /// Entries that a CQ gets in addition to the program's: dummies of failed QPs take them, and requests that asked for no
@@ -23,7 +23,7 @@ pub struct GuardedCq {
     spare: AtomicI64,
     /// The program polls it by `ibv_start_poll`, so completions cannot be kept for later.
     one_by_one: AtomicBool,
-    stash: Mutex<VecDeque<ibv_wc>>,
+    stash: Locked<VecDeque<ibv_wc>>,
 }
 
 impl GuardedCq {
@@ -46,8 +46,9 @@ impl GuardedCq {
     }
 
     /// Completions that were polled for the program. The lock keeps polls of the program in order.
-    pub fn stash(&self) -> MutexGuard<'_, VecDeque<ibv_wc>> {
-        self.stash.lock().unwrap_or_else(PoisonError::into_inner)
+    #[inline]
+    pub fn stash(&self) -> Taken<'_, VecDeque<ibv_wc>> {
+        self.stash.lock()
     }
 
     pub fn polls_one_by_one(&self) {

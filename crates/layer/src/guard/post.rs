@@ -35,7 +35,14 @@ pub unsafe fn before(own: &Qp, first: *mut ibv_send_wr) -> *mut ibv_send_wr {
             }
             let signaled = own.signals(request.send_flags);
             let describe = || describe(own, signaled, request);
-            tracked |= enter_one(state, work::kind(request.opcode), signaled, || bytes(own, request), describe);
+            let kind = work::kind(request.opcode);
+            state.depth.post(signaled);
+            if own.guard.tracks(kind) {
+                tracked = true;
+                state.connection.post(steady_ns(), describe());
+            } else {
+                state.connection.pass(kind, bytes(own, request));
+            }
             wr = request.next;
         }
         (wr, tracked)
@@ -93,22 +100,25 @@ pub unsafe fn refused(own: &Qp, refused: *mut ibv_send_wr) {
     });
 }
 
-/// Enters requests that were built call by call, and are about to be posted. False: the program's send queue has no
-/// room for all of them, and none is entered.
-pub fn enter(own: &Qp, requests: &mut Vec<Request<Work>>) -> bool {
-    let tracked = own.guard.with(|state| {
-        if state.depth.is_full(requests.len() as u32) {
+/// Enters requests that were built call by call, and are about to be posted. `requests` are the last of them, from the
+/// first READ of the QP on. False: the program's send queue has no room for all, and none is entered.
+pub fn enter(own: &Qp, kinds: &[(Kind, u64, bool)], requests: &mut Vec<Request<Work>>) -> bool {
+    let entered = own.guard.with(|state| {
+        if state.depth.is_full(kinds.len() as u32) {
             return None;
         }
-        Some(requests.drain(..).fold(false, |tracked, request| {
-            let (kind, bytes, signaled) = (request.kind, request.bytes, request.signaled);
-            enter_one(state, kind, signaled, || bytes, || request) || tracked
-        }))
+        kinds.iter().for_each(|(_, _, signaled)| state.depth.post(*signaled));
+        let untracked = kinds.len() - requests.len();
+        kinds[..untracked].iter().for_each(|(kind, bytes, _)| state.connection.pass(*kind, *bytes));
+        let now = if requests.is_empty() { 0 } else { steady_ns() };
+        let tracked = !requests.is_empty();
+        requests.drain(..).for_each(|request| state.connection.post(now, request));
+        Some(tracked)
     });
-    if tracked == Some(Some(true)) {
+    if entered == Some(Some(true)) {
         watch::look_at(own);
     }
-    tracked != Some(None)
+    entered != Some(None)
 }
 
 /// The library has refused the last requests: kind, bytes, and whether they have a completion.
@@ -140,24 +150,6 @@ pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *
 unsafe fn each<'a>(first: *mut ibv_send_wr) -> impl Iterator<Item = &'a ibv_send_wr> {
     // SAFETY: guaranteed by the caller.
     std::iter::successors(unsafe { first.as_ref() }, |wr| unsafe { wr.next.as_ref() })
-}
-
-/// Returns whether the request is tracked.
-fn enter_one(
-    state: &mut State,
-    kind: Kind,
-    signaled: bool,
-    bytes: impl FnOnce() -> u64,
-    request: impl FnOnce() -> Request<Work>,
-) -> bool {
-    state.depth.post(signaled);
-    let tracked = state.connection.tracks(kind);
-    if tracked {
-        state.connection.post(steady_ns(), request());
-    } else {
-        state.connection.pass(kind, bytes());
-    }
-    tracked
 }
 
 fn take_back(state: &mut State, kind: Kind, bytes: u64, signaled: bool) {

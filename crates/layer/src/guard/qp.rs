@@ -4,11 +4,11 @@ use super::attributes::Attributes;
 use super::list;
 use super::work::Work;
 use crate::cq::{CQS, Cq};
+use crate::lock::{Locked, Taken};
 use crate::room::Room;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_abi::*;
-use weir_guard::{Connection, Depth};
+use weir_guard::{Connection, Depth, Kind};
 
 /// State of a QP for its guards. It is off for QPs other than reliable connections.
 #[derive(Default)]
@@ -20,9 +20,11 @@ pub struct Guarded {
     pub places: AtomicU32,
     /// A receive was posted to it, so it cannot start again.
     receives: AtomicBool,
+    /// It has posted a READ, so its requests are kept.
+    tracks: AtomicBool,
     /// The thread acts on the QP, or the program changes it.
-    acting: Mutex<()>,
-    state: Mutex<Option<State>>,
+    acting: Locked<()>,
+    state: Locked<Option<State>>,
 }
 
 /// What the lock of a guarded QP protects.
@@ -56,6 +58,7 @@ impl Guarded {
         self.on.store(false, Relaxed);
         self.busy.store(false, Relaxed);
         self.receives.store(false, Relaxed);
+        self.tracks.store(false, Relaxed);
         self.places.store(room.spare, Relaxed);
         // SAFETY: guaranteed by the caller.
         let (service, cq, srq) = unsafe { ((*qp).qp_type, (*qp).send_cq, (*qp).srq) };
@@ -72,7 +75,7 @@ impl Guarded {
             shared: !srq.is_null(),
             entries: 0,
         };
-        *self.lock() = Some(state);
+        *self.state.lock() = Some(state);
         if let Some(cq) = CQS.get(cq as u64).filter(|_| list().watches_requests()) {
             cq.guard.turn_on();
             self.on.store(true, Release);
@@ -83,7 +86,7 @@ impl Guarded {
     pub fn close(&self) {
         let _acting = self.acting();
         self.on.store(false, Release);
-        if let Some(mut state) = self.lock().take() {
+        if let Some(mut state) = self.state.lock().take() {
             state.connection.end(|_| ());
             state.settle();
         }
@@ -109,6 +112,15 @@ impl Guarded {
         self.busy.store(false, Release);
     }
 
+    /// Whether a request has to be described. From the first READ on all are.
+    #[inline]
+    pub fn tracks(&self, kind: Kind) -> bool {
+        if kind == Kind::Read {
+            self.tracks.store(true, Relaxed);
+        }
+        self.tracks.load(Relaxed)
+    }
+
     #[inline]
     pub fn note_receive(&self) {
         if !self.receives.load(Relaxed) {
@@ -121,18 +133,14 @@ impl Guarded {
     }
 
     /// Until the guard is dropped, neither the thread nor the program changes the QP's state.
-    pub fn acting(&self) -> MutexGuard<'_, ()> {
-        self.acting.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn acting(&self) -> Taken<'_, ()> {
+        self.acting.lock()
     }
 
     /// Runs `body`, if it is guarded.
     #[inline]
     pub fn with<R>(&self, body: impl FnOnce(&mut State) -> R) -> Option<R> {
-        self.lock().as_mut().map(body)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<State>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().as_mut().map(body)
     }
 }
 

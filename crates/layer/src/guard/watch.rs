@@ -6,7 +6,6 @@ use crate::clock::steady_ns;
 use crate::objects::QPS;
 use crate::qp::Qp;
 use crate::quiet::observe;
-use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::time::Duration;
@@ -28,20 +27,22 @@ pub fn start() {
         return;
     }
     crate::clock::start();
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     // The thread must not take signals that are for the program's threads.
-    // SAFETY: initialised by the calls; the mask of this thread is restored.
-    let made = unsafe {
-        let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-        let made = std::thread::Builder::new().name("weir-guard".into()).stack_size(256 << 10).spawn(run);
-        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
-        made
-    };
+    let before = mask(!0);
+    let made = std::thread::Builder::new().name("weir-guard".into()).stack_size(256 << 10).spawn(run);
+    mask(before);
     if made.is_err() {
         STARTED.store(false, Release);
     }
+}
+
+/// Sets this thread's signal mask; returns the one before. The C library's function would tell Weir's that the program
+/// blocks signals, after which Weir would look at the mask for each message.
+fn mask(set: u64) -> u64 {
+    let mut before = 0u64;
+    // SAFETY: two sets of the size that is passed.
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &set, &raw mut before, size_of::<u64>()) };
+    before
 }
 
 /// In a forked child, which has no such thread.
