@@ -180,6 +180,11 @@ impl Guarded {
         self.processes.values_mut().filter(|process| process.busy_until <= now).find_map(|p| p.done.pop_front())
     }
 
+    /// Until when a process's thread waits for pages; it posts nothing until then.
+    pub fn busy_until(&self, host: HostId) -> Instant {
+        self.processes.get(&host).map_or(Instant(0), |process| process.busy_until)
+    }
+
     /// The requests that took new PSNs since the last call, in order for each QP.
     pub fn take_posted(&mut self) -> Vec<Posted> {
         std::mem::take(&mut self.posted)
