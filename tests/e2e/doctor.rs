@@ -79,39 +79,53 @@ fn signals() -> Result<()> {
     Ok(())
 }
 
+/// On a machine with other work, the second READ may come too late to be dammed: one of so many tries must be.
+const TRIES: usize = 8;
+
 /// The client of a damming run is under `weir doctor`, in either order; its server is not.
 fn composed(bed: &Bed) -> Result<()> {
+    for order in ["around", "within"] {
+        let mut last = compose(bed, order);
+        for _ in 1..TRIES {
+            if last.is_err() {
+                last = compose(bed, order);
+            }
+        }
+        last?;
+    }
+    Ok(())
+}
+
+fn compose(bed: &Bed, order: &str) -> Result<()> {
     let micro = library().join("weir-micro");
     let micro = micro.to_str().context("a path")?;
-    for order in ["around", "within"] {
-        let folder = tempfile::tempdir()?;
-        let report = folder.path().join("report");
-        let report = report.to_str().context("a path")?;
-        let run = ["run", "--interface", "lo", "--profile", "connectx4", "--"];
-        let watch = ["doctor", "--json", "--output", report, "--"];
-        let number = bed.stage.free_port(Side::A)?;
-        let port = number.to_string();
-        let weir = |side: Side, words: &[&str]| {
-            let mut command = bed.stage.command(side, WEIR);
-            command.args(words).env("WEIR_LIB_DIR", library());
-            command
-        };
-        // It ends with the test, however the test ends.
-        let server = &mut weir(Side::A, &[&run[..], &[micro, "--port", &port]].concat());
-        let mut server = Child::spawn(server, "weir-micro (server)")?;
-        server.wait_listening(Protocol::Tcp, number, LIMIT)?;
-        let client = [micro, "--port", &port, "--odp", "both", "--num-ops", "2", "--interval", "1ms", "127.0.0.1"];
-        let words = match order {
-            "around" => [&watch[..], &[WEIR], &run, &client].concat(),
-            _ => [&run[..], &[WEIR], &watch, &client].concat(),
-        };
-        Child::spawn(&mut weir(Side::B, &words), format!("weir doctor {order}"))?.wait(LIMIT)?.success()?;
-        server.wait(LIMIT)?.success()?;
-        let json: Value = serde_json::from_str(&std::fs::read_to_string(report)?)?;
-        let kinds = kinds(&json);
-        ensure!(kinds.contains(&"damming"), "{order}: {json:#}");
-        ensure!(json["processes"][0]["on_demand"][0]["path"].as_str().is_some_and(|path| path.ends_with("weir-micro")));
-    }
+    let folder = tempfile::tempdir()?;
+    let report = folder.path().join("report");
+    let report = report.to_str().context("a path")?;
+    let run = ["run", "--interface", "lo", "--profile", "connectx4", "--"];
+    let watch = ["doctor", "--json", "--output", report, "--"];
+    let number = bed.stage.free_port(Side::A)?;
+    let port = number.to_string();
+    let weir = |side: Side, words: &[&str]| {
+        let mut command = bed.stage.command(side, WEIR);
+        command.args(words).env("WEIR_LIB_DIR", library());
+        command
+    };
+    // It ends with the test, however the test ends.
+    let server = &mut weir(Side::A, &[&run[..], &[micro, "--port", &port]].concat());
+    let mut server = Child::spawn(server, "weir-micro (server)")?;
+    server.wait_listening(Protocol::Tcp, number, LIMIT)?;
+    let client = [micro, "--port", &port, "--odp", "both", "--num-ops", "2", "--interval", "1ms", "127.0.0.1"];
+    let words = match order {
+        "around" => [&watch[..], &[WEIR], &run, &client].concat(),
+        _ => [&run[..], &[WEIR], &watch, &client].concat(),
+    };
+    Child::spawn(&mut weir(Side::B, &words), format!("weir doctor {order}"))?.wait(LIMIT)?.success()?;
+    server.wait(LIMIT)?.success()?;
+    let json: Value = serde_json::from_str(&std::fs::read_to_string(report)?)?;
+    let kinds = kinds(&json);
+    ensure!(kinds.contains(&"damming"), "{order}: {json:#}");
+    ensure!(json["processes"][0]["on_demand"][0]["path"].as_str().is_some_and(|path| path.ends_with("weir-micro")));
     Ok(())
 }
 
@@ -159,21 +173,22 @@ fn few() -> Vec<Run> {
     ]
 }
 
+/// Seeds that were not used to choose the thresholds.
 fn many() -> Vec<Run> {
     let mut runs = vec![];
     for profile in ["connectx4", "connectx6", "connectx5"] {
         for odp in SIDES {
             for (interval, seed) in
-                [100, 300, 700, 1500, 3000, 6000].into_iter().flat_map(|interval| [(interval, 1), (interval, 2)])
+                [100, 300, 700, 1500, 3000, 6000].into_iter().flat_map(|interval| [(interval, 5), (interval, 6)])
             {
                 runs.push(Run { seed, ..two(2, interval, odp, profile, None) });
                 runs.push(Run { seed, ..two(3, interval, odp, profile, None) });
             }
             // Losses on an adapter without the flaw; more of them without ODP.
             let losses = if odp == SIDES[0] {
-                ["loss=0.05,seed=1", "loss=0.3,seed=2"]
+                ["loss=0.05,seed=33", "loss=0.1,seed=34", "loss=0.3,seed=35", "loss=0.3,seed=36"]
             } else {
-                ["loss=0.02,seed=1", "loss=0.05,seed=2"]
+                ["loss=0.02,seed=33", "loss=0.02,seed=34", "loss=0.05,seed=35", "loss=0.05,seed=36"]
             };
             if profile != "connectx4" || odp == SIDES[0] {
                 for (interval, faults) in
@@ -219,9 +234,15 @@ impl Score {
     }
 }
 
-/// Runs all and compares. A flood takes the time that the machine takes for its many packets, so the runs of a flood
-/// need a machine without other work. By the packets, a request is dammed that the peer got, did not answer, and got
-/// again after a timeout; a flood is when the client repeats each READ three times or more.
+/// Profiles with packet damming. A timeout of another adapter without losses is that of a machine with other work.
+const DAMMING: [&str; 1] = ["connectx4"];
+/// In a flood, the client repeats each READ so often on average. A page fault alone repeats some once; what lies between
+/// is a flood of a few requests, which counts neither as a flood nor as none.
+const FLOOD: f64 = 3.0;
+const NO_FLOOD: f64 = 1.5;
+
+/// Runs all and compares. By the packets, a request is dammed that the peer got, did not answer, and got again after a
+/// timeout; a flood is when the client repeats each READ often.
 fn compare(runs: &[Run]) -> Result<()> {
     let (mut damming, mut flood, mut wrong) = (Score::default(), Score::default(), String::new());
     let mut live = Live::new(WEIR, library())?;
@@ -235,15 +256,20 @@ fn compare(runs: &[Run]) -> Result<()> {
         let found = kinds(&json);
         let repeated = outcome.packets.repeated as f64 / f64::from(run.micro.num_ops);
         // Where packets are lost, timeouts and repetitions are the network's, not the adapter's.
-        let (dammed, flooded) = (outcome.timeouts > 0 && run.faults.is_none(), repeated >= 3.0 && run.faults.is_none());
+        let (clear, crowd) = (run.faults.is_none(), run.micro.num_qps > 1);
+        let dammed = clear && DAMMING.contains(&run.profile) && outcome.timeouts > 0;
+        let flooded = clear && crowd && repeated >= FLOOD;
         let line = format!(
             "{} {:?} faults {:?}: {} timeouts, {repeated:.1} repeated, {:?}; found {found:?}",
             run.profile, run.micro, run.faults, outcome.timeouts, outcome.time
         );
         show(&line);
         damming.count(dammed, found.contains(&"damming"));
-        flood.count(flooded, found.contains(&"flood"));
-        if dammed != found.contains(&"damming") || flooded != found.contains(&"flood") {
+        let is_between = clear && crowd && (NO_FLOOD..FLOOD).contains(&repeated);
+        if !is_between {
+            flood.count(flooded, found.contains(&"flood"));
+        }
+        if dammed != found.contains(&"damming") || (flooded != found.contains(&"flood") && !is_between) {
             wrong += &format!("{line}\n");
         }
     }
@@ -254,9 +280,9 @@ fn compare(runs: &[Run]) -> Result<()> {
         flood.measures()
     );
     show(&summary);
-    // On a machine with other work, requests wait for the processor as long as in a flood, so that fewer floods are
-    // found; the simulator has the bar of 0.95 for them too (lab/tests/doctor.rs).
-    for (score, bars) in [(&damming, [0.95, 0.95]), (&flood, [0.95, 0.6])] {
+    // There are so few floods that one in ten may be missed; the simulator has the bar of 0.95 for them too
+    // (lab/tests/doctor.rs).
+    for (score, bars) in [(&damming, [0.95, 0.95]), (&flood, [0.95, 0.9])] {
         // Runs without a case would measure nothing.
         ensure!(score.right + score.missed > 0, "no run had what was to be found: {summary}");
         ensure!(score.measures().iter().zip(bars).all(|(measure, bar)| *measure >= bar), "{summary}");

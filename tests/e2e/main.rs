@@ -19,6 +19,7 @@ mod faults;
 mod firewall;
 mod foreign;
 mod fork;
+mod guards;
 mod idle;
 mod install;
 mod interop;
@@ -75,6 +76,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         attack::trials(),
         firewall::trials(),
         fork::trials(),
+        guards::trials(),
         doctor::trials(whole),
         ending::trials(),
         examples::trials(),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use weir_stage::{Child, Finished, Side};
 
 /// ConnectX-4 with ACK timeouts that are short enough for a test, and with ODP for atomics.
-const QUICK: &str = "about = \"quick\"\nbase = \"connectx4\"\n[ack_timeout]\nleast_exponent = 0\nfloor_ms = 100\n
+pub const QUICK: &str = "about = \"quick\"\nbase = \"connectx4\"\n[ack_timeout]\nleast_exponent = 0\nfloor_ms = 100\n
 [device]\nodp_rc = [\"send\", \"recv\", \"write\", \"read\", \"atomic\"]\n";
 
 /// As [`QUICK`], with page faults that are resolved long after the RNR NAK.

@@ -30,6 +30,8 @@ class Cell:
     cm: bool = False
     # Text that the client prints.
     says: str = ''
+    # Both programs run on Soft-RoCE, in the guest.
+    within: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,8 @@
 # libraries.
 #
 #   initramfs.sh KERNEL ARCHIVE PROGRAM...      KERNEL: the folder of kernel.sh
+#
+# A PROGRAM that ends in .so is a library of Weir: it goes where the command `weir` looks for it.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 kernel=$1 archive=$2
@@ -19,9 +21,9 @@ for applet in $(bin/busybox --list); do
 	case $applet in busybox | ip | tc) ;; *) ln -s busybox "bin/$applet" ;; esac
 done
 
-# In the order in which they must be loaded. The last three lose packets.
+# In the order in which they must be loaded. The last four are a link that loses packets.
 for module in virtio_pci virtio_net virtio_console crc32_generic ib_uverbs rdma_rxe rdma_ucm ib_umad \
-	sch_prio sch_netem cls_u32; do
+	sch_prio sch_netem cls_u32 veth; do
 	modprobe -d "$kernel" -S "$version" --show-depends "$module"
 done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' | while read -r file; do
 	cp "$file" modules/
@@ -32,13 +34,17 @@ done
 provider=$(ls /usr/lib/*/libibverbs/librxe-rdmav*.so)
 echo "driver rxe" > etc/libibverbs.d/rxe.driver
 for program; do
-	cp -L "$(command -v "$program")" usr/bin/
+	case $program in *.so) to=usr/lib/weir ;; *) to=usr/bin ;; esac
+	mkdir -p "$to"
+	cp -L "$(command -v "$program")" "$to/"
 done
+# The guest is unpacked into memory: no debug information.
+strip --strip-debug usr/bin/* usr/lib/weir/*
 mkdir -p ".$(dirname "$provider")"
 cp "$provider" ".$provider"
 # libgcc_s is loaded when a thread is cancelled.
 {
-	ldd bin/busybox usr/bin/* "$provider" 2>/dev/null | grep -oE '/[^ ]+\.so[^ :]*' | grep -v :
+	ldd bin/busybox usr/bin/* usr/lib/weir/* "$provider" 2>/dev/null | sed -nE 's/^[[:space:]]+(.* => )?(\/[^ ]+).*/\2/p'
 	ls /lib/*-linux-gnu/libgcc_s.so.1
 } | sort -u | while read -r library; do
 	[ -e ".$library" ] && continue

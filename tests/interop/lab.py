@@ -46,7 +46,8 @@ def kernel():
 def pack(folder, tools):
     """The guest's files, with the programs `tools` among them; `folder` is that of the kernel."""
     archive = os.path.join(TARGET, 'initramfs.gz')
-    run(['sh', f'{HERE}/initramfs.sh', folder, archive, *map(program, PROGRAMS), *tools], 120)
+    run(['sh', f'{HERE}/initramfs.sh', folder, archive, *map(program, PROGRAMS), *map(os.path.abspath, tools)],
+        120)
     return archive
 
 
@@ -139,17 +140,18 @@ class Lab:
         self.gids = {version: self.gid_index(GUEST[version]) for version in (4, 6) if version == 4 or ipv6}
         self.mtu = mtu
 
-    def gid_index(self, address):
-        """The index of an address among the guest's GIDs."""
+    def gid_index(self, address, device='rxe0'):
+        """The index of an address among the GIDs of a device of the guest."""
         packed = (b'\0' * 10 + b'\xff\xff' + socket.inet_aton(address) if '.' in address
                   else socket.inet_pton(socket.AF_INET6, address))
         wanted = ':'.join(f'{packed[at]:02x}{packed[at + 1]:02x}' for at in range(0, 16, 2))
         for _ in range(50):
-            found = self.must(f'cd /sys/class/infiniband/rxe0/ports/1/gids; grep -l {wanted} 0 1 2 3 4 5 6 7 || true')
+            found = self.must(f'cd /sys/class/infiniband/{device}/ports/1/gids; '
+                              f'grep -l {wanted} 0 1 2 3 4 5 6 7 || true')
             if found.strip():
                 return int(found.split()[0])
             time.sleep(0.1)
-        raise Failure(f'Soft-RoCE has no GID {wanted}')
+        raise Failure(f'{device} has no GID {wanted}')
 
     def lose(self, percent):
         """Loses packets of RoCE that the guest sends; 0 for none. This side loses its own by --faults."""

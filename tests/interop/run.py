@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs programs between Weir and the kernel's Soft-RoCE, in both directions, and prints what passed.
+"""Runs programs between Weir and the kernel's Soft-RoCE, in both directions, and on Soft-RoCE alone under `weir
+doctor`, and prints what passed.
 
 Soft-RoCE runs in a guest: Debian's kernel in qemu, by default without KVM. Root is needed, for namespaces.
 A cell that fails only in ways that exceptions.py names counts as excepted. The exit status is 1 if a cell fails, 2 if
@@ -20,8 +21,10 @@ import time
 sys.dont_write_bytecode = True
 import cells
 import lab as laboratory
+import layers
 import packets
 import trial
+import within
 
 # So often the guest is started again, if it no longer responds.
 RESTARTS = 3
@@ -36,7 +39,7 @@ def arguments():
     parser.add_argument('--json', action='store_true', help='print all results as one JSON object')
     parser.add_argument('--weir', default=os.path.join(laboratory.ROOT, 'target/weir/bin/weir'), help='the command')
     parser.add_argument('--tools', default=os.path.join(laboratory.ROOT, 'target/weir/lib/weir'),
-                        help='the folder of weir-verify')
+                        help='the folder of weir-verify and libweir-layer.so')
     parser.add_argument('--accelerator', default='tcg', help="qemu's: tcg (the default) or kvm")
     return parser.parse_args()
 
@@ -44,6 +47,7 @@ def arguments():
 def main():
     options = arguments()
     plan = [(setting, cell, client) for setting, cell in cells.plan(options.short) for client in ('rxe', 'weir')]
+    plan += [(setting, cell, 'rxe') for setting, cell in layers.plan(options.short)]
     plan = [entry for entry in plan if re.search(options.only, name(*entry))]
     if options.list:
         print(*(name(*entry) for entry in plan), sep='\n')
@@ -91,17 +95,17 @@ def run(options, plan, folders, results, kinds):
     """Runs all cells of a plan; starts another guest if one no longer responds."""
     (kernel, folder), left, restarts = folders, list(plan), 0
     tools = tools_of(options.tools, folder)
-    archive = laboratory.pack(kernel, tools)
+    archive = laboratory.pack(kernel, [*tools, options.weir, layer_of(options.tools)])
     while left:
         running, begin = None, time.monotonic()
         try:
             with laboratory.Lab(kernel, archive, tools, options.accelerator) as lab:
                 report(options, f'The guest has started within {time.monotonic() - begin:.1f} s.')
-                bench = trial.Bench(lab, options.weir, folder)
+                bench, inner = trial.Bench(lab, options.weir, folder), within.Within(lab, folder)
                 while left:
                     begin = time.monotonic()
                     running = left.pop(0)
-                    result = bench.run(*running)
+                    result = (inner if running[1].within else bench).run(*running)
                     running = None
                     results.append(result)
                     kinds |= bench.kinds
@@ -127,13 +131,21 @@ def tools_of(folder, results):
     return [os.path.join(folder, 'weir-verify'), unreliable]
 
 
+def layer_of(folder):
+    """The library that `weir doctor` preloads."""
+    path = os.path.join(folder, 'libweir-layer.so')
+    if not os.path.exists(path):
+        raise laboratory.Failure(f'{path} does not exist: make lib builds it into target/weir')
+    return path
+
+
 def report(options, text):
     print(text, file=sys.stderr if options.json else sys.stdout, flush=True)
 
 
 def show(options, result):
     report(options, f'{result.verdict:8} {result.seconds:5.1f} s  {result.name()}')
-    for reason in result.reasons[:8]:
+    for reason in [*result.reasons[:8], *result.seen]:
         report(options, f'                    {reason}')
     if result.verdict == 'FAILED' and result.log:
         report(options, f'                    more in {result.log}')

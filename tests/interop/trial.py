@@ -1,4 +1,4 @@
-"""One trial: a server and a client of a cell, of which one runs on Weir and one in the guest."""
+"""One trial: a server and a client of a cell, of which one runs on Weir and one in the guest (`within`: both there)."""
 
 import dataclasses
 import glob
@@ -45,14 +45,17 @@ class Result:
     seconds: float
     reasons: list
     log: str | None = None
+    # What was measured, as lines.
+    seen: list = dataclasses.field(default_factory=list)
 
     def name(self):
-        server = 'weir' if self.client == 'rxe' else 'rxe'
+        server = 'weir' if self.client == 'rxe' and not self.cell.within else 'rxe'
         return f'{self.cell.name}, {self.client} to {server}, {self.setting}'
 
     def json(self):
         return {'cell': self.cell.name, 'client': self.client, **dataclasses.asdict(self.setting),
-                'verdict': self.verdict, 'seconds': round(self.seconds, 1), 'reasons': self.reasons}
+                'verdict': self.verdict, 'seconds': round(self.seconds, 1), 'reasons': self.reasons,
+                'seen': self.seen}
 
 
 class Bench:
@@ -137,21 +140,9 @@ class Bench:
         return Program(process.returncode, output, errors)
 
     def client_on_weir(self, cell, lines):
-        self.lab.must(f'rm -f /server.status; (timeout -k 2 {self.limit} {lines["rxe"]} > /server.log 2>&1; '
-                      'echo $? > /server.status) &')
-        if cell.cm:
-            listens = 'rdma resource show cm_id | grep -q LISTEN'
-        else:
-            listens = f'grep -qE ":{cells.PORT:04X} [0-9A-F]+:0000 0A" /proc/net/tcp /proc/net/tcp6'
-        self.lab.run(f'for i in $(seq 100); do {listens} && break; test -e /server.status && break; sleep 0.1; done')
+        server = GuestServer(self.lab, cell, lines['rxe'], self.limit)
         weir = self.finish(self.start_on_weir(lines['weir']))
-        # A server that waits for a client that has failed is ended.
-        patience = 50 if weir.status else self.limit * 10
-        self.lab.run(f'for i in $(seq {patience}); do test -e /server.status && break; sleep 0.1; done; '
-                     f'test -e /server.status || killall {shlex.split(lines["rxe"])[0]}; '
-                     'for i in $(seq 30); do test -e /server.status && break; sleep 0.1; done', self.limit + 30)
-        status, output = self.lab.run('cat /server.log; cat /server.status')
-        return weir, Program(int(output.split()[-1]) if status == 0 else -1, output)
+        return weir, server.finish(weir.status == 0)
 
     def client_on_rxe(self, cell, lines):
         server = self.start_on_weir(lines['weir'])
@@ -202,6 +193,29 @@ class Bench:
                 os.replace(path, f'{base}-{number}.pcapng')
             else:
                 os.unlink(path)
+
+
+class GuestServer:
+    """A server in the guest, which waits for its client when this is made."""
+
+    def __init__(self, lab, cell, line, limit):
+        self.lab, self.line, self.limit = lab, line, limit
+        lab.must(f'rm -f /server.status; (timeout -k 2 {limit} {line} > /server.log 2>&1; echo $? > /server.status) &')
+        if cell.cm:
+            listens = 'rdma resource show cm_id | grep -q LISTEN'
+        else:
+            listens = f'grep -qE ":{cells.PORT:04X} [0-9A-F]+:0000 0A" /proc/net/tcp /proc/net/tcp6'
+        lab.run(f'for i in $(seq 100); do {listens} && break; test -e /server.status && break; sleep 0.1; done')
+
+    def finish(self, client_succeeded):
+        """How it ended."""
+        # A server that waits for a client that has failed is ended.
+        patience = self.limit * 10 if client_succeeded else 50
+        self.lab.run(f'for i in $(seq {patience}); do test -e /server.status && break; sleep 0.1; done; '
+                     f'test -e /server.status || killall {shlex.split(self.line)[0]}; '
+                     'for i in $(seq 30); do test -e /server.status && break; sleep 0.1; done', self.limit + 30)
+        status, output = self.lab.run('cat /server.log; cat /server.status')
+        return Program(int(output.split()[-1]) if status == 0 else -1, output)
 
 
 def kill(process):

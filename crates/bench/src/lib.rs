@@ -16,6 +16,8 @@ mod cores;
 mod doctor;
 mod ecosystem;
 mod fabric;
+mod guarded;
+mod guards;
 mod idle;
 mod load;
 mod measure;
@@ -53,7 +55,7 @@ use weir_stage::Stage;
 #[derive(Args, Debug)]
 pub struct BenchArgs {
     /// Benches to run, by name or by the first part of a name (`write-1m`); without names, all usual ones. `busy`,
-    /// `capture`, `cm`, `doctor`, `ecosystem` and `same-host` take names of their rows (`ecosystem mpi`)
+    /// `capture`, `cm`, `doctor`, `ecosystem`, `guards` and `same-host` take names of their rows (`ecosystem mpi`)
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Print JSON instead of a table
@@ -101,7 +103,7 @@ struct Alone {
     run: fn(&Request<'_>) -> Result<ExitCode>,
 }
 
-const ALONE: [Alone; 12] = [
+const ALONE: [Alone; 13] = [
     Alone {
         name: "analyze",
         what: "captures: bytes per second of one core, against tshark (only when named, alone)",
@@ -137,6 +139,12 @@ const ALONE: [Alone; 12] = [
         what: "UCX, libfabric and Open MPI over Weir, against themselves over TCP (only when named, alone)",
         rows: ecosystem::rows,
         run: ecosystem::run,
+    },
+    Alone {
+        name: "guards",
+        what: "what `--guard auto` costs where no guard has to act (only when named, alone)",
+        rows: guards::rows,
+        run: guards::run,
     },
     Alone {
         name: "odp",

@@ -6,7 +6,7 @@ use super::fabric::{self, Provider};
 use super::load::Loops;
 use super::peers::{self, Over};
 use super::perftest::{self, Icrc, Latency, Verb};
-use super::{idle, load, memory, mpi, raw, tcp};
+use super::{guarded, idle, load, memory, mpi, raw, tcp};
 use anyhow::{Context, Result};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -33,6 +33,8 @@ pub enum Measurement {
     Latency { verb: Verb, size: usize },
     /// The same under `weir doctor`.
     WatchedLatency { verb: Verb, size: usize },
+    /// A figure of perftest on Weir with guards on.
+    Guarded { verb: Verb, size: usize, figure: Figure },
     /// Half round trip of a UDP datagram as long as the frame of an 8-byte WRITE.
     RawLatency,
     /// Half round trip in a test of UCX, median.
@@ -126,9 +128,11 @@ impl Measurement {
             Idle => Unit::Cores,
             QpMemory(_) => Unit::Bytes,
             Connections { .. } | TcpConnections(_) => Unit::ConnectionsPerSecond,
-            Captured { figure: Figure::Bandwidth, .. } => Unit::BytesPerSecond,
-            Captured { figure: Figure::MessageRate, .. } => Unit::MessagesPerSecond,
-            Captured { figure: Figure::Latency, .. } => Unit::Seconds,
+            Captured { figure, .. } | Guarded { figure, .. } => match figure {
+                Figure::Bandwidth => Unit::BytesPerSecond,
+                Figure::MessageRate => Unit::MessagesPerSecond,
+                Figure::Latency => Unit::Seconds,
+            },
         }
     }
 
@@ -150,6 +154,7 @@ impl Measurement {
             Iperf3Cpu => "iperf3 CPU".into(),
             Latency { verb, size } => format!("Weir's {} {}", verb.latency_program(), bytes(size)),
             WatchedLatency { verb, size } => format!("watched {} {}", verb.latency_program(), bytes(size)),
+            Guarded { size, .. } => format!("guarded {} {}", self.programs().join(" "), bytes(size)),
             MessageRate { verb, size } => format!("Weir's {} {}", verb.program(), bytes(size)),
             EventCpu(_) | Idle | QpMemory(_) => format!("{self:?}"),
             Connections { count, .. } => format!("{} -c {count}", cmtime::PROGRAM),
@@ -173,8 +178,10 @@ impl Measurement {
             Iperf3 | Iperf3Cpu => vec!["iperf3"],
             Connections { .. } => vec![cmtime::PROGRAM],
             Raw { .. } | RawLatency | TcpConnections(_) => vec![],
-            Captured { verb, figure: Figure::Latency, .. } => vec![verb.latency_program()],
-            Captured { verb, .. } => vec![verb.program()],
+            Captured { verb, figure, .. } | Guarded { verb, figure, .. } => match figure {
+                Figure::Latency => vec![verb.latency_program()],
+                Figure::Bandwidth | Figure::MessageRate => vec![verb.program()],
+            },
         }
     }
 
@@ -238,6 +245,11 @@ impl<'a> Runner<'a> {
             WatchedLatency { verb, size } => {
                 self.median(measurement, |stage, n| perftest::watched_latency(stage, verb, size, n))
             }
+            Guarded { verb, size, figure } => match figure {
+                Figure::Bandwidth => Ok(guarded::bandwidth(stage, verb, size, seconds)?.bytes),
+                Figure::MessageRate => Ok(guarded::bandwidth(stage, verb, size, seconds)?.messages),
+                Figure::Latency => self.median(measurement, |stage, n| guarded::latency(stage, verb, size, n)),
+            },
             RawLatency => raw::latency(stage, seconds),
             UcxLatency { test, size, over } => self.median(measurement, |stage, n| {
                 let ucx = peers::ucx(stage, over, test, size, n)?;

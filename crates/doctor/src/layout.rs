@@ -101,6 +101,8 @@ impl Qp {
     pub const KEPT: u32 = 4;
     /// It has been ready to send.
     pub const READY: u32 = 8;
+    /// Its device cannot have ODP memory.
+    pub const NO_ODP: u32 = 16;
 }
 
 /// A request that took long, or failed.
@@ -164,11 +166,13 @@ impl Source {
 }
 
 /// Class of a request's size.
+#[inline]
 pub fn size_class(bytes: u32) -> usize {
     ((35 - bytes.leading_zeros() as usize) / 4).min(SIZES - 1)
 }
 
 /// Class of a service time.
+#[inline]
 pub fn time_class(ns: u64) -> usize {
     (63 - (ns | 1).leading_zeros() as usize).min(TIMES - 1)
 }

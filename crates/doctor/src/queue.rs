@@ -62,6 +62,7 @@ impl SendQueue {
     }
 
     /// Number of open requests.
+    #[inline]
     pub fn open(&self) -> u64 {
         self.tail.load(Acquire).saturating_sub(self.head.load(Acquire))
     }
@@ -94,6 +95,7 @@ impl SendQueue {
     }
 
     /// The oldest open request that asks for a completion: of others no completion tells until when they were open.
+    #[inline]
     pub fn oldest(&self) -> Option<Posted> {
         let (head, tail) = (self.head.load(Acquire), self.tail.load(Acquire));
         let mut open = head.max(self.silent.load(Relaxed))..tail;
@@ -126,6 +128,7 @@ impl SendQueue {
         self.head.store(self.tail.load(Acquire), Release);
     }
 
+    #[inline]
     fn find(&self, mut open: std::ops::Range<u64>, wr_id: u64, failed: bool) -> Option<u64> {
         let completes = |at: &u64| {
             let entry = self.entry(*at);
@@ -134,12 +137,14 @@ impl SendQueue {
         open.find(completes)
     }
 
+    #[inline]
     fn entry(&self, at: u64) -> &Entry {
         &self.entries[at as usize & (self.entries.len() - 1)]
     }
 }
 
 impl Entry {
+    #[inline]
     fn write(&self, posted: &Posted) {
         let bits = if posted.odp { ODP } else { 0 } | if posted.signaled { SIGNALED } else { 0 };
         let rest = u64::from(posted.bytes) | u64::from(posted.opcode) << 32 | bits | u64::from(posted.ahead) << 48;
@@ -149,6 +154,7 @@ impl Entry {
         self.rest.store(rest, Relaxed);
     }
 
+    #[inline]
     fn read(&self) -> Posted {
         let rest = self.rest.load(Relaxed);
         Posted {

@@ -4,6 +4,7 @@ use crate::detect::detect;
 use crate::finding::{Advice, Finding};
 use crate::trace::{Source, Trace};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// What was observed of a program.
@@ -23,6 +24,8 @@ pub struct Process {
     /// Nanoseconds since 1970 of time 0 of its findings.
     pub start_unix_ns: u64,
     pub qps: usize,
+    /// Names of the devices of its QPs.
+    pub devices: Vec<String>,
     /// Send work requests that were posted and completed, and completed receives.
     pub posted: u64,
     pub completed: u64,
@@ -69,6 +72,7 @@ fn process(trace: &Trace) -> Process {
         program: trace.program.clone(),
         start_unix_ns: trace.start_unix_ns,
         qps: trace.qps.len(),
+        devices: devices(trace),
         posted: sum(|qp| qp.posted),
         completed: sum(|qp| qp.completed),
         received: sum(|qp| qp.received),
@@ -76,6 +80,11 @@ fn process(trace: &Trace) -> Process {
         on_demand: trace.sources.clone(),
         notes: notes(trace),
     }
+}
+
+fn devices(trace: &Trace) -> Vec<String> {
+    let names: BTreeSet<&String> = trace.qps.iter().map(|qp| &qp.device).collect();
+    names.into_iter().cloned().collect()
 }
 
 fn notes(trace: &Trace) -> Vec<String> {
@@ -100,7 +109,8 @@ fn notes(trace: &Trace) -> Vec<String> {
 
 impl Process {
     fn write(&self, text: &mut String) {
-        line(text, &format!("weir doctor: {} (process {})", self.program, self.pid));
+        let on = if self.devices.is_empty() { String::new() } else { format!(" on {}", self.devices.join(", ")) };
+        wrapped(text, "", &format!("weir doctor: {} (process {}){on}", self.program, self.pid));
         line(
             text,
             &format!(
@@ -209,13 +219,21 @@ mod tests {
             bytes: 100,
             ..Request::default()
         };
-        let qp = Qp { number: 0xabcdef, service: 2, min_rnr_timer: 14, posted: 2, completed: 2, ..Qp::default() };
+        let qp = Qp {
+            device: "mlx5_0".into(),
+            number: 0xabcdef,
+            service: 2,
+            min_rnr_timer: 14,
+            posted: 2,
+            completed: 2,
+            ..Qp::default()
+        };
         let source = Source { path: "/usr/lib/libuct_ib.so.0".into(), implicit: true, regions: 1, ..Source::default() };
         vec![
             Trace {
                 pid: 7,
                 program: "app".into(),
-                qps: vec![qp, Qp { hidden: true, ..Qp::default() }],
+                qps: vec![qp.clone(), Qp { hidden: true, ..qp }],
                 requests: vec![request(0, 0, 4 * ms), request(ms, 4 * ms, 500 * ms)],
                 sources: vec![source],
                 ..Trace::default()
@@ -230,7 +248,15 @@ mod tests {
         traces[0].qps[0].timeout = 1;
         let text = Report::of(vec!["app".into()], &traces).text("/f");
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
-        for part in ["damming", "0xabcdef", "UCX_IB_REG_METHODS=rcache,direct", "no stalls", "rc_verbs", "libuct_ib"] {
+        for part in [
+            "damming",
+            "0xabcdef",
+            "UCX_IB_REG_METHODS=rcache,direct",
+            "no stalls",
+            "rc_verbs",
+            "libuct_ib",
+            "on mlx5_0",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(Report::of(vec![], &[]).text("/f").ends_with("write to /f\n"));
@@ -243,6 +269,7 @@ mod tests {
         let json = serde_json::to_value(Report::of(vec!["app".into()], &traces)).unwrap();
         assert_eq!(json["version"], 1);
         assert_eq!((json["processes"][0]["pid"].as_u64(), json["processes"][1]["pid"].as_u64()), (Some(6), Some(7)));
+        assert_eq!(json["processes"][1]["devices"], serde_json::json!(["mlx5_0"]));
         let finding = &json["processes"][1]["findings"][0];
         assert_eq!((finding["kind"].as_str(), finding["qp"].as_u64()), (Some("damming"), Some(0xabcdef)));
         assert_eq!((finding["from"].as_u64(), finding["to"].as_u64()), (Some(1_000_000), Some(500_000_000)));

@@ -38,12 +38,15 @@ pub struct Qp {
     pub timeout: u8,
     pub retry_cnt: u8,
     pub rnr_retry: u8,
+    pub max_rd_atomic: u8,
     pub posted: u64,
     pub completed: u64,
     pub failed: u64,
     pub received: u64,
     /// It was ready to send, but its requests do not pass through functions that the layer sees.
     pub hidden: bool,
+    /// Its device cannot have ODP memory.
+    pub no_odp: bool,
     pub served: Served,
 }
 
@@ -71,6 +74,7 @@ pub struct Request {
     pub status: u8,
     pub odp: bool,
     pub armed: bool,
+    /// Requests of the QP before it that were open when it was posted.
     pub ahead: u32,
     /// When the QP's next request was posted that the peer got while this one was open; 0 without one.
     pub next: u64,
@@ -144,10 +148,12 @@ pub fn read(bytes: &[u8], alive_until: Option<u64>) -> Result<Trace> {
             timeout: qp.timeout,
             retry_cnt: qp.retry_cnt,
             rnr_retry: qp.rnr_retry,
+            max_rd_atomic: qp.max_rd_atomic,
             posted: qp.posted,
             completed: qp.completed,
             failed: qp.failed,
             received: qp.received,
+            no_odp: qp.bits & layout::Qp::NO_ODP != 0,
             hidden: qp.bits & layout::Qp::READY != 0 && qp.posted == 0 && qp.received == 0,
             served: qp.served,
         });

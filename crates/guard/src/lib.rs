@@ -27,6 +27,7 @@
 
 mod answer;
 mod connection;
+mod depth;
 mod list;
 mod open;
 mod pages;
@@ -36,6 +37,7 @@ mod rnr;
 
 pub use answer::{Action, Completed, Flushed};
 pub use connection::{Connection, SPARE};
+pub use depth::Depth;
 pub use list::{Guards, UnknownGuard};
 pub use pages::Pages;
 pub use request::{Kind, Remote, Request};

@@ -149,7 +149,11 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
         return unsafe { real(qp) };
     }
     // SAFETY: `wr_start` has taken the lock.
-    let count = observe(|| unsafe { finish(own) }).unwrap_or(0);
+    let Some(count) = observe(|| unsafe { finish(own) }).unwrap_or(Some(0)) else {
+        // SAFETY: the caller's batch, which it does not touch again.
+        unsafe { wr_abort(qp) };
+        return libc::ENOMEM;
+    };
     // SAFETY: the caller's own call.
     let status = unsafe { real(qp) };
     if status != 0 {
@@ -158,8 +162,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
                 own.refused(count);
             }
             // SAFETY: the lock is held.
-            let entered = unsafe { &(*own.building.get()).entered };
-            own.guard.with(|state| guard::post::refused_batch(state, entered));
+            guard::post::refused_batch(own, unsafe { &(*own.building.get()).entered });
         });
     }
     own.posting.unlock();
@@ -249,7 +252,7 @@ unsafe fn add(own: &Qp, sges: &[ibv_sge]) {
     // SAFETY: the caller holds the QP's lock.
     let building = unsafe { &mut *own.building.get() };
     if list().prefetch && contexts::any_odp() {
-        guard::post::prefetch(own, building.last.opcode.into(), sges);
+        guard::prefetch::prefetch(own, building.last.opcode.into(), sges);
     }
     if let Some(request) = building.batch.last_mut() {
         work::add_sges(request, own.context(), sges);
@@ -277,21 +280,24 @@ unsafe fn add_inline(own: &Qp, length: u32) {
     }
 }
 
-/// The batch is about to be posted; returns the number of its requests that are seen.
-unsafe fn finish(own: &Qp) -> u64 {
+/// The batch is about to be posted; returns the number of its requests that are seen. `None`: the program's send queue
+/// has no room for it.
+unsafe fn finish(own: &Qp) -> Option<u64> {
     // SAFETY: the caller holds the QP's lock.
     let building = unsafe { &mut *own.building.get() };
     let count = building.count;
     building.entered.clear();
     if !building.batch.is_empty() {
-        building.entered.extend(building.batch.iter().map(|request| (request.kind, request.bytes)));
-        guard::post::enter(own, &mut building.batch);
+        building.entered.extend(building.batch.iter().map(|request| (request.kind, request.bytes, request.signaled)));
+        if !guard::post::enter(own, &mut building.batch) {
+            return None;
+        }
     }
     if !own.is_observed() {
-        return 0;
+        return Some(0);
     }
     let room = own.queue.capacity() as u64 - own.queue.open();
     let seen = count.min(room);
     own.opened(seen);
-    seen
+    Some(seen)
 }

@@ -9,6 +9,11 @@ static COUNTER: AtomicBool = AtomicBool::new(false);
 /// Nanoseconds per tick, times 2^32.
 static SCALE: AtomicU64 = AtomicU64::new(1 << 32);
 
+/// A program that polls some times within this time does not pause between polls, ns.
+const PAUSE: u64 = 8_000;
+/// The same in ticks.
+static PAUSE_TICKS: AtomicU64 = AtomicU64::new(0);
+
 /// A moment on both clocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moment {
@@ -45,6 +50,7 @@ pub fn calibrate(since: Moment) {
     let (ticks, ns) = (now.ticks.wrapping_sub(since.ticks), now.ns.saturating_sub(since.ns));
     if ns >= 1_000_000 && ticks != 0 {
         SCALE.store((u128::from(ns) * (1 << 32) / u128::from(ticks)) as u64, Relaxed);
+        PAUSE_TICKS.store(to_ticks(PAUSE), Relaxed);
     }
 }
 
@@ -79,6 +85,12 @@ pub fn to_ns(ticks: u64) -> u64 {
 /// Nanoseconds as ticks.
 pub fn to_ticks(ns: u64) -> u64 {
     ((u128::from(ns) << 32) / u128::from(SCALE.load(Relaxed).max(1))) as u64
+}
+
+/// The time within which some polls show that the program does not pause between them, ticks.
+#[inline]
+pub fn pause() -> u64 {
+    PAUSE_TICKS.load(Relaxed)
 }
 
 /// Whether all processors count alike and steadily: the kernel tells by using the counter as its own clock.

@@ -32,10 +32,15 @@ pub struct Context {
     pub real: Real,
     /// Posting to it, and polling an extended CQ, is no cancellation point.
     pub posts_uncancelled: bool,
+    /// It cannot have ODP memory.
+    pub no_odp: bool,
 }
 
 /// `ibv_poll_cq`, which may be a cancellation point: a cancelled thread unwinds through it.
 pub type PollCq = unsafe extern "C-unwind" fn(*mut ibv_cq, i32, *mut ibv_wc) -> i32;
+
+/// `ibv_post_send`.
+pub type PostSend = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> i32;
 
 /// `ibv_post_recv`.
 pub type PostRecv = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> i32;
@@ -45,7 +50,7 @@ pub type PostRecv = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mu
 pub struct Real {
     pub poll_cq: Option<PollCq>,
     pub req_notify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, i32) -> i32>,
-    pub post_send: Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> i32>,
+    pub post_send: Option<PostSend>,
     pub post_recv: Option<PostRecv>,
     pub advise_mr: Option<unsafe extern "C" fn(*mut ibv_pd, i32, u32, *mut ibv_sge, u32) -> i32>,
     pub create_cq_ex: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex>,
@@ -54,7 +59,7 @@ pub struct Real {
 
 impl Context {
     /// Remembers a context. The caller holds CONTROL.
-    pub fn enter(context: *mut ibv_context, real: Real) {
+    pub fn enter(context: *mut ibv_context, real: Real, no_odp: bool) {
         static LAST: AtomicU32 = AtomicU32::new(0);
         let mut device = [0; 32];
         // SAFETY: an open context has a device with a NUL-terminated name.
@@ -62,7 +67,7 @@ impl Context {
         file::fill(&mut device, name.to_bytes());
         // Weir defers a cancel by itself, and mlx5 posts without a system call; Soft-RoCE writes to a file.
         let posts_uncancelled = [&b"weir_"[..], b"mlx5_"].iter().any(|prefix| device.starts_with(prefix));
-        let own = Context { index: LAST.fetch_add(1, Relaxed) + 1, device, real, posts_uncancelled };
+        let own = Context { index: LAST.fetch_add(1, Relaxed) + 1, device, real, posts_uncancelled, no_odp };
         CONTEXTS.insert(context as u64, Box::leak(Box::new(own)));
     }
 

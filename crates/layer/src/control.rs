@@ -3,55 +3,19 @@
 //! Each calls the next definition. librdmacm, UCX and other libraries call these functions too.
 
 use crate::contexts::{self, CONTEXTS, CONTROL, Context, Odp, PollCq, Real};
+use crate::cq::{CQS, Cq};
 use crate::file::{self, Counter};
-use crate::guard::{self, attributes, pinned};
-use crate::objects::{self, CQS, Cq, NUMBERS, QPS};
-use crate::qp::{Qp, Room};
+use crate::guard::{self, pinned, rnr, watch};
+use crate::next::*;
+use crate::objects::{self, NUMBERS, QPS};
+use crate::qp::Qp;
 use crate::quiet::{self, Uncancelled, observe};
-use crate::real::Next;
-use crate::{builder, cq_ex, post};
+use crate::room::Room;
+use crate::{builder, cq_ex, fork, post};
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::offset_of;
 use std::sync::Once;
 use weir_abi::*;
-
-/// Declares exported functions with the next definitions that they call.
-macro_rules! next {
-    ($($name:ident $export:literal: fn($($type:ty),*) -> $result:ty;)*) => {
-        $(pub static $name: Next<unsafe extern "C" fn($($type),*) -> $result> = Next::new($export);)*
-    };
-}
-
-next! {
-    OPEN_DEVICE c"ibv_open_device": fn(*mut ibv_device) -> *mut ibv_context;
-    IMPORT_DEVICE c"ibv_import_device": fn(c_int) -> *mut ibv_context;
-    CLOSE_DEVICE c"ibv_close_device": fn(*mut ibv_context) -> c_int;
-    ALLOC_PD c"ibv_alloc_pd": fn(*mut ibv_context) -> *mut ibv_pd;
-    CREATE_CQ c"ibv_create_cq":
-        fn(*mut ibv_context, c_int, *mut c_void, *mut ibv_comp_channel, c_int) -> *mut ibv_cq;
-    DESTROY_CQ c"ibv_destroy_cq": fn(*mut ibv_cq) -> c_int;
-    CREATE_QP c"ibv_create_qp": fn(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp;
-    MODIFY_QP c"ibv_modify_qp": fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
-    QUERY_QP c"ibv_query_qp": fn(*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int;
-    DESTROY_QP c"ibv_destroy_qp": fn(*mut ibv_qp) -> c_int;
-    DEALLOC_PD c"ibv_dealloc_pd": fn(*mut ibv_pd) -> c_int;
-    DEREG_MR c"ibv_dereg_mr": fn(*mut ibv_mr) -> c_int;
-}
-
-/// The next definition, or the call fails with ENOSYS.
-macro_rules! call {
-    ($next:ident, $failed:expr, $($argument:expr),*) => {{
-        let Some(real) = $next.get() else {
-            // SAFETY: the calling thread's own variable.
-            unsafe { *libc::__errno_location() = libc::ENOSYS };
-            return $failed;
-        };
-        // SAFETY: the caller's own call.
-        unsafe { real($($argument),*) }
-    }};
-}
-
-pub(crate) use call;
 
 /// # Safety
 /// As in verbs.h.
@@ -171,7 +135,7 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
     // A guard does not act on the QP meanwhile.
     let _acting = own.map(|own| own.guard.acting());
     // SAFETY: the caller's attributes.
-    let quick = own.and_then(|own| attributes::quick_timer(own, unsafe { &*attr }, mask));
+    let quick = own.and_then(|own| rnr::quick_timer(own, unsafe { &*attr }, mask));
     let mut done = false;
     if let Some(timer) = quick {
         // SAFETY: as above.
@@ -184,6 +148,9 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
             if let Some(own) = own {
                 // SAFETY: the caller's attributes.
                 own.modified(unsafe { &*attr }, mask, done);
+                if own.guard.is_on() {
+                    watch::start();
+                }
             }
         });
     }
@@ -205,7 +172,7 @@ pub unsafe extern "C" fn ibv_query_qp(
         observe(|| {
             if let Some(own) = QPS.get(qp as u64).filter(|own| !own.is_inherited()) {
                 // SAFETY: the library has written both.
-                unsafe { attributes::show_own(own, &mut *attr, &mut (*init).cap) };
+                unsafe { rnr::show_own(own, &mut *attr, &mut (*init).cap) };
             }
         });
     }
@@ -270,7 +237,7 @@ pub fn registered(mr: *mut ibv_mr, implicit: bool, iova: u64, access: u32, calle
     }
     let plain = iova == mr.addr as u64 && access & IBV_ACCESS_ZERO_BASED == 0;
     contexts::enter_odp(own, mr.lkey, if plain { Odp::Plain } else { Odp::Shifted });
-    attributes::quicken(own);
+    rnr::quicken(own);
     let mut info = libc::Dl_info {
         dli_fname: std::ptr::null(),
         dli_fbase: std::ptr::null_mut(),
@@ -302,9 +269,7 @@ pub unsafe fn adopt(context: *mut ibv_context) {
         ONCE.call_once(|| {
             quiet::silence();
             // SAFETY: functions of this library, which is never unloaded.
-            unsafe {
-                libc::pthread_atfork(Some(objects::before_fork), Some(objects::after_fork), Some(objects::in_child))
-            };
+            unsafe { libc::pthread_atfork(Some(fork::before_fork), Some(fork::after_fork), Some(fork::in_child)) };
         });
         CONTROL.with(|| {
             if (file::make() || guarded) && CONTEXTS.get(context as u64).is_none() {
@@ -346,7 +311,10 @@ unsafe fn patch(context: *mut ibv_context) {
         create_cq_ex: cq,
         create_qp_ex: qp,
     };
-    Context::enter(context, real);
+    let query = extended.filter(|_| has(offset_of!(verbs_context, query_device_ex)));
+    // SAFETY: as above.
+    let no_odp = query.is_some_and(|verbs| unsafe { lacks_odp(context, verbs) });
+    Context::enter(context, real, no_odp);
     // SAFETY: the types differ in whether a cancelled thread may unwind through the functions.
     ops.poll_cq = unsafe { std::mem::transmute::<Option<PollCq>, Option<_>>(Some(post::poll_cq)) };
     ops.req_notify_cq = Some(post::req_notify_cq);
@@ -364,6 +332,17 @@ unsafe fn patch(context: *mut ibv_context) {
                 (*verbs).create_qp_ex = Some(create_qp_ex_of_context);
             }
         }
+    }
+}
+
+/// Whether a device says that it cannot have ODP memory.
+unsafe fn lacks_odp(context: *mut ibv_context, verbs: *mut verbs_context) -> bool {
+    // SAFETY: an open context that has this member; numbers, for which all zeros is valid.
+    unsafe {
+        let Some(query) = (*verbs).query_device_ex else { return false };
+        let mut attr: ibv_device_attr_ex = std::mem::zeroed();
+        let status = query(context, std::ptr::null(), &mut attr, size_of::<ibv_device_attr_ex>());
+        status == 0 && attr.odp_caps.general_caps & IBV_ODP_SUPPORT == 0
     }
 }
 

@@ -1,10 +1,10 @@
 //! Extended CQs: a program polls one completion after another.
 
-use crate::clock::ticks;
 use crate::contexts::{CONTEXTS, CONTROL};
+use crate::cq::{CQS, Cq};
 use crate::file;
 use crate::guard::{self, poll::Ended};
-use crate::objects::{CQS, Cq, NUMBERS};
+use crate::objects::NUMBERS;
 use crate::post::{found, report};
 use crate::quiet::{Uncancelled, observe};
 use std::ffi::{c_int, c_void};
@@ -54,8 +54,8 @@ type Next = unsafe extern "C" fn(*mut ibv_cq_ex) -> c_int;
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
     let Some(own) = CQS.get(cq as u64) else { return libc::EIO };
     let _uncancelled = (!own.context().posts_uncancelled).then(Uncancelled::new);
-    let before = ticks();
     own.guard.polls_one_by_one();
+    let time = if file::exists() { own.time_of_poll() } else { None };
     // SAFETY: `install` stored the library's function; the caller's own call.
     let mut status = unsafe { std::mem::transmute::<*mut c_void, Start>(own.start_poll.load(Acquire))(cq, attr) };
     // SAFETY: the program's CQ.
@@ -69,18 +69,18 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
         }
     }
     // SAFETY: the program's CQ.
-    unsafe { polled(own, cq, status, before) };
+    unsafe { polled(own, cq, status, time) };
     status
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     let Some(own) = CQS.get(cq as u64) else { return libc::EIO };
     let _uncancelled = (!own.context().posts_uncancelled).then(Uncancelled::new);
-    let before = ticks();
+    let time = if file::exists() { own.time_of_poll() } else { None };
     // SAFETY: as above.
     let status = unsafe { next_shown(own, cq) };
     // SAFETY: as above.
-    unsafe { polled(own, cq, status, before) };
+    unsafe { polled(own, cq, status, time) };
     status
 }
 
@@ -115,13 +115,12 @@ unsafe fn hides(own: &Cq, cq: *mut ibv_cq_ex) -> bool {
     .unwrap_or(false)
 }
 
-unsafe fn polled(own: &Cq, cq: *mut ibv_cq_ex, status: c_int, before: u64) {
+unsafe fn polled(own: &Cq, cq: *mut ibv_cq_ex, status: c_int, time: Option<u64>) {
     if own.is_inherited() || !file::exists() {
         return;
     }
     if status == libc::ENOENT {
-        own.dry.store(before, Relaxed);
-        file::note_time_at(before);
+        own.seen_empty(time);
     }
     if status != 0 {
         return;

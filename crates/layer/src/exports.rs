@@ -1,6 +1,6 @@
 //! The functions that this library defines, by name: what a lookup with a library's handle is given instead.
 
-use crate::{control, memory};
+use crate::{control, memory, next};
 use std::ffi::{CStr, c_void};
 
 /// A function of this library.
@@ -21,7 +21,7 @@ pub fn find(name: &CStr) -> Option<Export> {
             [$(Export {
                 name: name_of(concat!(stringify!($name), "\0")),
                 function: $module::$name as *mut c_void,
-                agrees: |found| found != $module::$name as *mut c_void && $module::$next.agrees(found),
+                agrees: |found| found != $module::$name as *mut c_void && next::$next.agrees(found),
             }),*]
         };
     }

@@ -1,37 +1,50 @@
 //! A lock that a thread may take in one call of the program and release in a later call, without a guard in between.
+//!
+//! Each post and each completion takes one. A pthread mutex has an atomic read-modify-write to lock and another to
+//! unlock; this lock has one to lock, and unlocks by a store and a load.
 
-use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU32, Ordering::*};
 
-/// A mutex without data. It must not move while it is in use.
-pub struct Lock(UnsafeCell<libc::pthread_mutex_t>);
+const FREE: u32 = 0;
+const TAKEN: u32 = 1;
+/// A holder inside the layer takes less time than this many looks.
+const LOOKS: u32 = 100;
+/// The most time that a thread sleeps before it looks again, ns. The processor may move the load of `waiting` in
+/// `unlock` before the store of `state`; then a thread that begins to wait at this moment is not woken.
+const AGAIN: i64 = 1_000_000;
 
-// SAFETY: a pthread mutex is made to be shared.
-unsafe impl Sync for Lock {}
-// SAFETY: it moves before its first use only.
-unsafe impl Send for Lock {}
+/// A mutex without data.
+pub struct Lock {
+    state: AtomicU32,
+    /// Threads that sleep, or are about to. A forked child may inherit some that it does not have: then it wakes none.
+    waiting: AtomicU32,
+}
 
 impl Lock {
     pub const fn new() -> Lock {
-        Lock(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER))
+        Lock { state: AtomicU32::new(FREE), waiting: AtomicU32::new(0) }
     }
 
     #[inline]
     pub fn lock(&self) {
-        // SAFETY: initialised, and never destroyed.
-        unsafe { libc::pthread_mutex_lock(self.0.get()) };
+        if !self.try_lock() {
+            self.wait();
+        }
     }
 
     /// Locks it unless it is locked; returns whether it did.
+    #[inline]
     pub fn try_lock(&self) -> bool {
-        // SAFETY: as above.
-        unsafe { libc::pthread_mutex_trylock(self.0.get()) == 0 }
+        self.state.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok()
     }
 
     /// Unlocks it; the caller has locked it.
     #[inline]
     pub fn unlock(&self) {
-        // SAFETY: as above.
-        unsafe { libc::pthread_mutex_unlock(self.0.get()) };
+        self.state.store(FREE, Release);
+        if self.waiting.load(Relaxed) != 0 {
+            self.wake();
+        }
     }
 
     /// Runs `body` while it holds the lock.
@@ -46,5 +59,93 @@ impl Lock {
         self.lock();
         let _release = Release(self);
         body()
+    }
+
+    #[cold]
+    fn wait(&self) {
+        for _ in 0..LOOKS {
+            std::hint::spin_loop();
+            if self.state.load(Relaxed) == FREE && self.try_lock() {
+                return;
+            }
+        }
+        self.waiting.fetch_add(1, AcqRel);
+        while !self.try_lock() {
+            self.futex(libc::FUTEX_WAIT, TAKEN);
+        }
+        self.waiting.fetch_sub(1, AcqRel);
+    }
+
+    #[cold]
+    fn wake(&self) {
+        self.futex(libc::FUTEX_WAKE, 1);
+    }
+
+    /// Waits while the lock has a state, or wakes a number of threads.
+    fn futex(&self, operation: libc::c_int, value: u32) {
+        let again = libc::timespec { tv_sec: 0, tv_nsec: AGAIN };
+        // SAFETY: a word of this lock, and local variables. The program's errno stays as it is.
+        unsafe {
+            let errno = libc::__errno_location();
+            let before = *errno;
+            libc::syscall(libc::SYS_futex, self.state.as_ptr(), operation | libc::FUTEX_PRIVATE_FLAG, value, &again);
+            *errno = before;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::UnsafeCell;
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    struct Counter(Lock, UnsafeCell<u64>);
+
+    // SAFETY: the counter is changed under the lock only.
+    unsafe impl Sync for Counter {}
+
+    #[test]
+    fn one_thread_at_a_time_holds_it() {
+        let counter = Arc::new(Counter(Lock::new(), UnsafeCell::new(0)));
+        let add = |counter: Arc<Counter>| {
+            move || {
+                for n in 0..100_000 {
+                    // SAFETY: the lock is held.
+                    counter.0.with(|| unsafe { *counter.1.get() += 1 });
+                    // Some threads come while the lock is held for long, and sleep.
+                    if n % 10_000 == 0 {
+                        counter.0.with(|| std::thread::sleep(Duration::from_micros(300)));
+                    }
+                }
+            }
+        };
+        let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(add(counter.clone()))).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        // SAFETY: all threads have ended.
+        assert_eq!(unsafe { *counter.1.get() }, 400_000);
+        assert_eq!(counter.0.waiting.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_sleeping_thread_gets_it_and_its_errno_stays() {
+        let lock = Arc::new(Lock::new());
+        lock.lock();
+        assert!(!lock.try_lock());
+        let other = lock.clone();
+        let waiter = std::thread::spawn(move || {
+            // SAFETY: this thread's own variable.
+            unsafe { *libc::__errno_location() = libc::EPERM };
+            let from = Instant::now();
+            other.with(|| ());
+            // SAFETY: as above.
+            (from.elapsed(), unsafe { *libc::__errno_location() })
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        lock.unlock();
+        let (waited, errno) = waiter.join().unwrap();
+        assert!(waited >= Duration::from_millis(40) && errno == libc::EPERM, "{waited:?} {errno}");
+        assert!(lock.try_lock());
     }
 }

@@ -1,19 +1,10 @@
 //! Registration of memory: the functions pass the address to which they return, which tells the calling library.
 
-use crate::control::{adopt, call, registered};
+use crate::control::{adopt, registered};
+use crate::next::{REG_MR, REG_MR_EX, REG_MR_IOVA, REG_MR_IOVA2, call};
 use crate::quiet::{Uncancelled, observe};
-use crate::real::Next;
 use std::ffi::{c_int, c_uint, c_void};
 use weir_abi::{IBV_REG_MR_MASK_IOVA, ibv_mr, ibv_mr_init_attr, ibv_pd};
-
-pub static REG_MR: Next<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, c_int) -> *mut ibv_mr> =
-    Next::new(c"ibv_reg_mr");
-pub static REG_MR_IOVA: Next<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, u64, c_int) -> *mut ibv_mr> =
-    Next::new(c"ibv_reg_mr_iova");
-pub static REG_MR_IOVA2: Next<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, u64, c_uint) -> *mut ibv_mr> =
-    Next::new(c"ibv_reg_mr_iova2");
-pub static REG_MR_EX: Next<unsafe extern "C" fn(*mut ibv_pd, *mut ibv_mr_init_attr) -> *mut ibv_mr> =
-    Next::new(c"ibv_reg_mr_ex");
 
 /// A function that jumps to another, with the return address as one more argument.
 macro_rules! with_caller {

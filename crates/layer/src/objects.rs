@@ -1,73 +1,21 @@
-//! The CQs and QPs of the program that the layer knows, by address and by number.
+//! The QPs of the program that the layer knows, by address and by number.
 //!
 //! An object lives as long as the process, because another thread may be about to use it; it is used again for later
 //! objects of the program. All changes happen under one lock, which a fork takes, so that a child finds it free.
 
-use crate::contexts::{CONTROL, Context};
-use crate::file;
-use crate::guard::{self, cq::GuardedCq};
+use crate::contexts::Context;
 use crate::map::Map;
-use crate::qp::{Qp, Room};
-use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
+use crate::qp::Qp;
+use crate::room::Room;
+use crate::{file, guard};
 use std::sync::{Mutex, PoisonError};
-use weir_abi::*;
+use weir_abi::ibv_qp;
 
-pub static CQS: Map<Cq> = Map::new();
 pub static QPS: Map<Qp> = Map::new();
 /// QPs by context and number.
 pub static NUMBERS: Map<Qp> = Map::new();
-/// Objects that no longer belong to an object of the program.
-static SPARE_CQS: Mutex<Vec<&'static Cq>> = Mutex::new(Vec::new());
+/// Those that no longer belong to a QP of the program.
 static SPARE_QPS: Mutex<Vec<&'static Qp>> = Mutex::new(Vec::new());
-
-/// A CQ.
-#[derive(Default)]
-pub struct Cq {
-    context: AtomicPtr<Context>,
-    /// When the CQ was last seen empty.
-    pub dry: AtomicU64,
-    /// When the program requested an event that has not come; 0: it did not.
-    pub armed: AtomicU64,
-    /// In a forked child: it is a CQ of the parent, so the child's polls only pass through.
-    inherited: AtomicBool,
-    /// The library's `start_poll` and `next_poll`, for an extended CQ.
-    pub start_poll: AtomicPtr<c_void>,
-    pub next_poll: AtomicPtr<c_void>,
-    pub guard: GuardedCq,
-}
-
-impl Cq {
-    /// Remembers a CQ, with so many entries more than the program asked for. The caller holds CONTROL.
-    pub fn enter(cq: *mut ibv_cq, context: &'static Context, more: i64) -> &'static Cq {
-        let spare = SPARE_CQS.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let own = spare.unwrap_or_else(|| Box::leak(Box::default()));
-        own.context.store(std::ptr::from_ref(context).cast_mut(), Release);
-        own.dry.store(0, Relaxed);
-        own.armed.store(0, Relaxed);
-        own.guard.open(more);
-        CQS.insert(cq as u64, own);
-        own
-    }
-
-    /// Forgets a CQ. The caller holds CONTROL.
-    pub fn forget(cq: *mut ibv_cq) {
-        if let Some(own) = CQS.remove(cq as u64).filter(|own| !own.is_inherited()) {
-            SPARE_CQS.lock().unwrap_or_else(PoisonError::into_inner).push(own);
-        }
-    }
-
-    #[inline]
-    pub fn is_inherited(&self) -> bool {
-        self.inherited.load(Relaxed)
-    }
-
-    #[inline]
-    pub fn context(&self) -> &'static Context {
-        // SAFETY: set before the CQ is in the map; contexts are not freed.
-        unsafe { &*self.context.load(Acquire) }
-    }
-}
 
 /// Remembers a QP, if the file has room for it, or guards are on. The caller holds CONTROL.
 pub fn enter_qp(qp: *mut ibv_qp, context: &'static Context, room: &Room) -> Option<&'static Qp> {
@@ -108,25 +56,10 @@ pub fn forget_qp(qp: *mut ibv_qp) {
     }
 }
 
-/// Before a fork: no other thread changes the objects meanwhile.
-pub extern "C" fn before_fork() {
-    CONTROL.lock();
-}
-
-/// After a fork, in the parent.
-pub extern "C" fn after_fork() {
-    CONTROL.unlock();
-}
-
-/// After a fork, in the child: it has no use of its parent's QPs and CQs, and its calls only pass through.
-pub extern "C" fn in_child() {
-    file::leave();
-    guard::watch::forget();
-    guard::pinned::forget();
+/// In a forked child: all QPs are the parent's.
+pub fn inherit_all() {
     QPS.each(Qp::inherit);
-    CQS.each(|cq| cq.inherited.store(true, Relaxed));
     NUMBERS.clear();
     // Another thread of the parent may have held a lock of theirs.
     SPARE_QPS.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    CONTROL.unlock();
 }

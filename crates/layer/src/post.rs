@@ -1,10 +1,11 @@
 //! `ibv_post_send` and `ibv_poll_cq`: the functions of a context that programs call for each message.
 
 use crate::clock::ticks;
-use crate::contexts::CONTEXTS;
+use crate::contexts::{CONTEXTS, PostSend};
+use crate::cq::{CQS, Cq};
 use crate::file;
 use crate::guard::{self, list};
-use crate::objects::{CQS, Cq, NUMBERS, QPS};
+use crate::objects::{NUMBERS, QPS};
 use crate::qp::{Found, Qp};
 use crate::quiet::{Uncancelled, observe};
 use std::ffi::c_int;
@@ -30,6 +31,22 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *
     };
     own.posting.lock();
     // SAFETY: the caller's list of work requests.
+    let left = if list().any() { observe(|| unsafe { guard::post::before(own, wr) }) } else { None };
+    // SAFETY: as above; the caller's own call.
+    let status = unsafe {
+        match left.filter(|left| !left.is_null()) {
+            None => post(own, real, qp, wr, bad),
+            Some(left) => guard::post::post_part(wr, left, bad, |wr| post(own, real, qp, wr, bad)),
+        }
+    };
+    own.posting.unlock();
+    status
+}
+
+/// Posts a list, and observes it. The caller holds `posting`.
+#[inline]
+unsafe fn post(own: &Qp, real: PostSend, qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
+    // SAFETY: the caller's list of work requests.
     let staged = observe(|| unsafe { stage(own, wr) }).unwrap_or(0);
     // SAFETY: the caller's own call.
     let status = unsafe { real(qp, wr, bad) };
@@ -37,16 +54,11 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *
         // SAFETY: the caller's list, and its variable, which the library has set to a member of the list.
         observe(|| unsafe { refused(own, wr, bad, staged) });
     }
-    own.posting.unlock();
     status
 }
 
 /// Opens the requests of a list; returns how many were seen.
 unsafe fn stage(own: &Qp, mut wr: *mut ibv_send_wr) -> u64 {
-    if list().any() {
-        // SAFETY: guaranteed by the caller of `post_send`.
-        unsafe { guard::post::before(own, wr) };
-    }
     if !own.is_observed() {
         return 0;
     }
@@ -114,10 +126,11 @@ pub unsafe extern "C-unwind" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut i
         // SAFETY: the caller's own call.
         return unsafe { real(cq, most, wc) };
     };
-    let before = ticks();
+    let observed = file::exists();
+    let time = if observed { own.time_of_poll() } else { None };
     // SAFETY: the caller's own call.
     let count = unsafe { if own.guard.is_on() { guard::poll::poll_cq(own, cq, most, wc) } else { real(cq, most, wc) } };
-    if !file::exists() {
+    if !observed {
         return count;
     }
     if count > 0 {
@@ -125,10 +138,8 @@ pub unsafe extern "C-unwind" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut i
         let completions = unsafe { std::slice::from_raw_parts(wc, count as usize) };
         observe(|| polled(own, completions));
     }
-    // It was empty at some time after `before`.
     if count >= 0 && count < most {
-        own.dry.store(before, Relaxed);
-        file::note_time_at(before);
+        own.seen_empty(time);
     }
     count
 }
@@ -151,12 +162,28 @@ fn polled(own: &Cq, completions: &[ibv_wc]) {
 /// The circumstances of a completion that was just polled. A program that found the CQ empty after it had requested an
 /// event waits for this event. Otherwise the completion may have been there before.
 pub fn found(cq: &Cq) -> Found {
-    let (missing, requested) = (cq.dry.load(Relaxed), cq.armed.load(Relaxed));
-    let armed = requested != 0 && missing >= requested;
-    if armed {
+    let (waits, waited) = (waits(cq), cq.waited.load(Relaxed));
+    if waits {
         cq.armed.store(0, Relaxed);
     }
-    Found { now: ticks(), missing, armed }
+    if waited {
+        cq.waited.store(false, Relaxed);
+    }
+    Found { now: ticks(), missing: cq.dry.load(Relaxed), armed: waits || waited }
+}
+
+/// The program requests an event. Most programs do so when the event before has come, and poll then.
+fn requested(cq: &Cq) {
+    if waits(cq) {
+        cq.waited.store(true, Relaxed);
+    }
+    cq.arm();
+}
+
+/// Whether the program found the CQ empty after it had requested an event.
+fn waits(cq: &Cq) -> bool {
+    let requested = cq.armed.load(Relaxed);
+    requested != 0 && cq.dry.load(Relaxed) >= requested
 }
 
 /// Reports a completion to its QP.
@@ -181,7 +208,7 @@ pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -
     if solicited_only == 0
         && let Some(own) = CQS.get(cq as u64)
     {
-        own.armed.store(ticks(), Relaxed);
+        requested(own);
     }
     let _uncancelled = Uncancelled::new();
     // SAFETY: the caller's own call.
@@ -196,7 +223,7 @@ mod tests {
     fn a_program_waits_if_the_cq_was_empty_after_it_requested_an_event() {
         let cq = Cq::default();
         let empty = || cq.dry.store(ticks(), Relaxed);
-        let request = || cq.armed.store(ticks(), Relaxed);
+        let request = || requested(&cq);
         empty();
         assert!(!found(&cq).armed, "no event was requested");
         request();
@@ -205,5 +232,20 @@ mod tests {
         assert!(found(&cq).armed, "the event was still to come");
         empty();
         assert!(!found(&cq).armed, "it has come");
+    }
+
+    #[test]
+    fn a_program_that_requests_the_next_event_before_it_polls_has_waited() {
+        let cq = Cq::default();
+        let empty = || cq.dry.store(ticks(), Relaxed);
+        requested(&cq);
+        for _ in 0..3 {
+            empty();
+            requested(&cq);
+            assert!(found(&cq).armed, "the event has come");
+            assert!(!found(&cq).armed, "its completion was polled");
+        }
+        requested(&cq);
+        assert!(!found(&cq).armed, "the CQ was not empty meanwhile");
     }
 }

@@ -4,9 +4,9 @@ use crate::clock;
 use crate::contexts::{Context, is_odp};
 use crate::file::{self, Counter};
 use crate::guard::qp::Guarded;
-use crate::guard::watch;
 use crate::guard::work::Work;
 use crate::lock::Lock;
+use crate::room::Room;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
@@ -38,21 +38,6 @@ pub struct Qp {
     pd: AtomicPtr<ibv_pd>,
 }
 
-/// What a QP was created with.
-#[derive(Clone, Copy)]
-pub struct Room {
-    /// Open requests.
-    pub requests: u32,
-    /// SGEs of a request.
-    pub sges: u32,
-    /// Bytes of inline data of a request.
-    pub inline: u32,
-    /// Each request has a completion.
-    pub signal_all: bool,
-    /// Places of the send queue for dummies, in addition to `requests`.
-    pub spare: u32,
-}
-
 /// Requests that a program builds call by call.
 #[derive(Default)]
 pub struct Building {
@@ -60,9 +45,9 @@ pub struct Building {
     /// The last of them.
     pub last: Posted,
     pub started: u64,
-    /// For the guards: the requests before `guarded`, the last one, and what was entered.
+    /// For the guards: the requests, and after they were entered their kinds, bytes, and whether they have a completion.
     pub batch: Vec<weir_guard::Request<Work>>,
-    pub entered: Vec<(Kind, u64)>,
+    pub entered: Vec<(Kind, u64, bool)>,
 }
 
 // SAFETY: `building` is used under `posting` only.
@@ -124,6 +109,9 @@ impl Qp {
         entry.qp_num = number;
         entry.service = service as u32;
         entry.device = context.device;
+        if context.no_odp {
+            entry.bits |= layout::Qp::NO_ODP;
+        }
     }
 
     /// The QP of the program is gone.
@@ -186,9 +174,6 @@ impl Qp {
     /// Notes attributes that the program has set. `quick`: the smallest RNR delay was set in place of its own.
     pub fn modified(&self, attr: &ibv_qp_attr, mask: c_int, quick: bool) {
         self.guard.with(|state| state.modified(attr, mask, quick));
-        if self.guard.is_on() {
-            watch::start();
-        }
         // SAFETY: the entry of this QP; QPs are modified one call at a time.
         let Some(entry) = (unsafe { self.entry().as_mut() }) else { return };
         let set = |bit: c_int, to: &mut u8, value: u8| {

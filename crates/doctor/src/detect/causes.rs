@@ -2,9 +2,10 @@
 //!
 //! The wait of an RNR NAK is the peer's `min_rnr_timer`, which a requester does not know; both ends of a connection
 //! usually have the same. A READ or WRITE needs no receive of the peer, so its RNR NAK comes from a page fault there.
+//! The peer of a device without ODP is taken to have none either.
 
 use super::stall::Stall;
-use super::timing::{PENDING, SHORTEST_TIMEOUT, is_floor, longest_pending, shortest_timeout};
+use super::timing::{PENDING, SHORTEST_TIMEOUT, is_floor, is_timeout, longest_pending, shortest_timeout};
 use crate::finding::Kind;
 use crate::trace::Trace;
 use crate::verbs;
@@ -45,11 +46,21 @@ pub fn of<'a>(trace: &Trace, stall: &'a Stall) -> Option<Cause<'a>> {
     if request.odp && stall.late >= PENDING {
         return cause(Kind::PageFault, 0.8);
     }
-    if receives && stall.late >= delay {
-        return cause(Kind::RnrWait, if stall.late <= longest_pending(qp.min_rnr_timer) { 0.8 } else { 0.5 });
+    let is_pending = stall.late <= longest_pending(qp.min_rnr_timer);
+    if receives && is_long && !is_pending && is_timeout(qp.timeout, stall.late) {
+        // A receiver is seldom slow for just this time.
+        return cause(Kind::Timeout, 0.5);
     }
-    if !receives && stall.late >= delay.max(PENDING) && stall.late <= longest_pending(qp.min_rnr_timer) {
+    if receives && stall.late >= delay {
+        // After an event the program may have waited for a processor too.
+        return cause(Kind::RnrWait, if is_pending && !request.armed { 0.8 } else { 0.5 });
+    }
+    if !receives && !qp.no_odp && stall.late >= delay.max(PENDING) && is_pending {
         return cause(Kind::PageFault, 0.5);
+    }
+    if !receives && !is_long && !is_pending && stall.late >= SHORTEST_TIMEOUT {
+        // Adaptive retransmission, or a timer that began with an earlier request, as Soft-RoCE's does.
+        return cause(Kind::Timeout, 0.3);
     }
     is_long.then_some(Cause { kind: Kind::Timeout, confidence: 0.5, stall })
 }
@@ -60,7 +71,7 @@ pub fn describe(causes: &[Cause]) -> String {
     let request = &worst.stall.request;
     let operation = verbs::operation(request.opcode);
     let took = format!("{:.1} ms", worst.stall.late as f64 / 1e6);
-    let usual = worst.stall.usual / 1000;
+    let usual = (worst.stall.usual / 1000).max(1);
     match (worst.kind, request.status) {
         (Kind::Damming, _) => {
             format!("a {operation} behind a READ that waited for a page took {took} instead of {usual} us")

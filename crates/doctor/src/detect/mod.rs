@@ -21,7 +21,7 @@ pub fn detect(trace: &Trace) -> Vec<Finding> {
     let stalls = stall::stalls(trace);
     let floods = flood::find(trace, &stalls);
     let flooded: HashSet<usize> = floods.iter().flatten().copied().collect();
-    let dammed: HashSet<usize> = damming::find(trace, &stalls, &flooded).into_iter().collect();
+    let dammed: HashSet<usize> = damming::find(trace, &stalls).into_iter().collect();
     let mut groups: BTreeMap<(Kind, usize), Vec<Cause>> = BTreeMap::new();
     for (index, stall) in stalls.iter().enumerate() {
         let cause = if dammed.contains(&index) {

@@ -11,10 +11,37 @@ pub const SHORTEST_TIMEOUT: u64 = 7_000_000;
 const FLOOR: u64 = 4096 << 16;
 /// RNR waits are longer than the delay that the peer asked for, up to this many times (T fig 4.2 to 4.4, 5.3, 6.2).
 const RNR_FACTOR: u64 = 6;
+/// And at least twice as long.
+const LEAST_RNR_FACTOR: u64 = 2;
 
-/// The least time of a timeout with this ACK timeout, ns: T_tr. Without a timeout there is none.
+/// Soft-RoCE counts a timeout in ticks of the kernel, mostly of 4 ms. It comes up to two of them before T_tr, ns.
+const TICKS: u64 = 8_000_000;
+
+/// The least time of a timeout with this ACK timeout, ns: T_tr, or a little less. Without a timeout there is none.
 pub fn shortest_timeout(code: u8) -> u64 {
-    verbs::ack_timeout(code).unwrap_or(u64::MAX)
+    verbs::ack_timeout(code).map_or(u64::MAX, |time| time - TICKS.min(time / 4))
+}
+
+/// Whether a time is that of one timeout with this ACK timeout, or of two in a row, for an adapter that adds nothing.
+pub fn is_timeout(code: u8, ns: u64) -> bool {
+    let Some(time) = verbs::ack_timeout(code) else { return false };
+    (1..=2).any(|count| (count * shortest_timeout(code)..=count * (time + time / 8)).contains(&ns))
+}
+
+/// The least time of a timeout on adapters with the common floor, ns: 1.5 T_tr at least (T fig 4.5, 5.3, 6.2), of which
+/// a program that polls rarely misses a little.
+pub fn usual_timeout(code: u8) -> u64 {
+    shortest_timeout(code).clamp(FLOOR, u64::MAX / 8) / 5 * 7
+}
+
+/// The longest time of one timeout, ns: four times T_tr (IBTA C9-139), on adapters with the common floor.
+pub fn longest_timeout(code: u8) -> u64 {
+    4 * shortest_timeout(code).clamp(FLOOR, u64::MAX / 4)
+}
+
+/// The shortest wait after an RNR NAK of the peer on an adapter that has been measured, ns.
+pub fn shortest_rnr_wait(rnr_timer: u8) -> u64 {
+    LEAST_RNR_FACTOR * verbs::rnr_delay(rnr_timer)
 }
 
 /// Whether a time can be a timeout of an adapter with the common floor.

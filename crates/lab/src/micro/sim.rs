@@ -24,16 +24,23 @@ pub struct Simulated;
 
 impl Runner for Simulated {
     fn run(&mut self, micro: &Micro, profile: &str, seed: u64) -> Result<Outcome> {
-        let mut rig = Rig::of(micro, profile, seed)?;
+        let mut rig = Rig::of(micro, profile, seed, Link::FDR)?;
         rig.run();
         Ok(rig.outcome())
     }
 }
 
 impl Simulated {
+    /// Runs it on a link that loses packets with this probability.
+    pub fn run_lossy(&mut self, micro: &Micro, profile: &str, seed: u64, loss: f64) -> Result<Outcome> {
+        let mut rig = Rig::of(micro, profile, seed, Link::FDR.lossy(loss))?;
+        rig.run();
+        Ok(rig.outcome())
+    }
+
     /// Runs it, and writes the packets of both sides to `client.pcapng` and `server.pcapng` in a folder.
     pub fn run_captured(&mut self, micro: &Micro, profile: &str, seed: u64, folder: &Path) -> Result<Outcome> {
-        let mut rig = Rig::of(micro, profile, seed)?;
+        let mut rig = Rig::of(micro, profile, seed, Link::FDR)?;
         rig.capture(folder)?;
         rig.run();
         rig.sim.finish_captures().with_context(|| folder.display().to_string())?;
@@ -90,7 +97,7 @@ struct Client {
 }
 
 impl Rig {
-    fn of(micro: &Micro, profile: &str, seed: u64) -> Result<Rig> {
+    fn of(micro: &Micro, profile: &str, seed: u64, link: Link) -> Result<Rig> {
         micro.check()?;
         ensure!(micro.invalidate == 0, "the simulator has no operating system that takes pages: invalidate live only");
         let mut profile = weir_profiles::load(profile).with_context(|| format!("profile {profile}"))?;
@@ -101,7 +108,7 @@ impl Rig {
             "{} has no on-demand paging; choose another profile, or no side with ODP",
             profile.name
         );
-        Ok(Rig::new(micro, profile, seed))
+        Ok(Rig::new(micro, profile, seed, link))
     }
 
     fn capture(&mut self, folder: &Path) -> Result<()> {
@@ -112,11 +119,11 @@ impl Rig {
         Ok(())
     }
 
-    fn new(micro: &Micro, profile: Profile, seed: u64) -> Rig {
+    fn new(micro: &Micro, profile: Profile, seed: u64, link: Link) -> Rig {
         let mut sim = Simulation::new(seed);
         let profile = Arc::new(profile);
         let [client, server] = [(); 2].map(|()| sim.add_host(&profile));
-        sim.link(client, server, Link::FDR);
+        sim.link(client, server, link);
         let mut guarded = Guarded::new(micro.guards);
         let mut region = |host, on_demand| {
             let paging = if on_demand { Paging::OnDemand } else { Paging::Pinned };
@@ -411,7 +418,7 @@ mod tests {
         ];
         let folder = tempfile::tempdir().expect("a folder");
         for (profile, micro) in runs {
-            let mut rig = Rig::of(&micro, profile, 1).expect("it can run");
+            let mut rig = Rig::of(&micro, profile, 1, Link::FDR).expect("it can run");
             rig.capture(folder.path()).expect("two files");
             rig.run();
             rig.sim.finish_captures().expect("room on the disk");

@@ -146,6 +146,7 @@ fn fail(state: &mut State, hidden: Vec<ibv_wc>, stash: &mut VecDeque<ibv_wc>) {
     // SAFETY: the QP exists.
     unsafe { modify(state.qp, &mut attr, IBV_QP_STATE) };
     state.connection.end(|_| ());
+    state.depth.completed(false);
     state.settle();
     stash.extend(hidden.into_iter().filter(|wc| wc.wr_id != work::DUMMY));
 }

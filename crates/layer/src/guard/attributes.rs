@@ -1,15 +1,9 @@
 //! What the program has set on a QP: to take the QP through RESET and back, and to show the program its own values
 //! where a guard has set others.
 
-use super::list;
-use super::qp::{Guarded, State};
-use crate::contexts;
-use crate::control::{MODIFY_QP, QUERY_QP};
-use crate::objects::QPS;
-use crate::qp::Qp;
+use crate::next::{MODIFY_QP, QUERY_QP};
 use std::ffi::c_int;
 use weir_abi::*;
-use weir_guard::rnr_timer;
 
 /// Attributes that QPs of reliable connections have.
 #[derive(Clone, Copy, Default)]
@@ -31,15 +25,6 @@ const TO_RTR: c_int = IBV_QP_STATE
     | IBV_QP_MIN_RNR_TIMER;
 const TO_RTS: c_int =
     IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-
-/// The `min_rnr_timer` to set when the QP becomes ready to send, if a guard sets another than the program.
-pub fn quick_timer(own: &Qp, new: &ibv_qp_attr, mask: c_int) -> Option<u8> {
-    let ready = mask & IBV_QP_STATE != 0 && new.qp_state == IBV_QPS_RTS && mask & IBV_QP_RNR_RETRY != 0;
-    if !ready || !list().rnr || mask & IBV_QP_MIN_RNR_TIMER != 0 || !contexts::any_odp() {
-        return None;
-    }
-    own.guard.with(|state| rnr_timer(state.attributes.attr.min_rnr_timer, new.rnr_retry)).flatten()
-}
 
 impl Attributes {
     /// The program has set attributes.
@@ -119,41 +104,6 @@ pub unsafe fn expected_psn(qp: *mut ibv_qp) -> Option<u32> {
         let mut init: ibv_qp_init_attr = std::mem::zeroed();
         (real(qp, &mut attr, IBV_QP_RQ_PSN, &mut init) == 0).then_some(attr.rq_psn)
     }
-}
-
-/// This process has registered ODP memory: QPs that are ready ask for the smallest RNR delay from now on.
-pub fn quicken(context: &contexts::Context) {
-    if !list().rnr {
-        return;
-    }
-    QPS.each(|own| {
-        let same = std::ptr::eq(own.context(), context);
-        if same && !own.is_inherited() {
-            own.guard.with(quicken_qp);
-        }
-    });
-}
-
-fn quicken_qp(state: &mut State) {
-    let set = &state.attributes;
-    let ready = set.attr.qp_state == IBV_QPS_RTS && !set.quick;
-    let Some(timer) = rnr_timer(set.attr.min_rnr_timer, set.attr.rnr_retry).filter(|_| ready) else { return };
-    let mut attr = ibv_qp_attr { min_rnr_timer: timer, ..ibv_qp_attr::default() };
-    // SAFETY: the program destroys a QP only after `Guarded::close`, which waits for the lock that is held here.
-    state.attributes.quick = unsafe { modify(state.qp, &mut attr, IBV_QP_MIN_RNR_TIMER) };
-}
-
-/// What `ibv_query_qp` has returned becomes what the program has set.
-pub fn show_own(own: &Qp, attr: &mut ibv_qp_attr, init: &mut ibv_qp_cap) {
-    let Guarded { places, .. } = &own.guard;
-    let places = places.load(std::sync::atomic::Ordering::Relaxed);
-    attr.cap.max_send_wr = attr.cap.max_send_wr.saturating_sub(places);
-    init.max_send_wr = init.max_send_wr.saturating_sub(places);
-    own.guard.with(|state| {
-        if state.attributes.quick {
-            attr.min_rnr_timer = state.attributes.attr.min_rnr_timer;
-        }
-    });
 }
 
 #[cfg(test)]

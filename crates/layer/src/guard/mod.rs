@@ -1,8 +1,8 @@
 //! The guards of `weir run --guard` in this process: `weir_guard` decides, this folder posts.
 //!
-//! [`qp`] is a QP's state, [`post`] enters its requests, [`poll`] hides the completions of dummies, [`watch`] is the
+//! [`qp`] is a QP's state, [`post`] enters its requests ([`prefetch`]: after their pages have come), [`poll`] hides the completions of dummies, [`watch`] is the
 //! thread that acts on time, [`again`] starts a QP again, with [`pinned`] memory for its READs. [`attributes`] has what
-//! the program has set, because a guard sets some of it differently.
+//! the program has set, and [`rnr`] sets some of it differently.
 //!
 //! Locks are taken in this order: `acting` of a QP (the thread acts on it), the CQ's stash, `posting` of the QP, the
 //! guard's state of a QP.
@@ -13,7 +13,9 @@ pub mod cq;
 pub mod pinned;
 pub mod poll;
 pub mod post;
+pub mod prefetch;
 pub mod qp;
+pub mod rnr;
 pub mod watch;
 pub mod work;
 

@@ -3,8 +3,7 @@
 //! The memory is registered for a protection domain in slabs. A slab is used by the READs of one start, and again when
 //! all of them are over.
 
-use crate::control::DEREG_MR;
-use crate::memory::REG_MR;
+use crate::next::{DEREG_MR, REG_MR};
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering::*};
@@ -78,7 +77,7 @@ impl Slab {
     fn register(pd: *mut ibv_pd, len: usize) -> Option<Slab> {
         let real = REG_MR.get()?;
         let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping; a PD of the program, whose QP exists.
+        // SAFETY: a new mapping; a PD of the program, because its QP exists.
         unsafe {
             let base = libc::mmap(ptr::null_mut(), len, prot, flags, -1, 0);
             if base == libc::MAP_FAILED {

@@ -3,7 +3,8 @@
 use super::work::Work;
 use crate::clock::steady_ns;
 use crate::contexts::Context;
-use crate::objects::{Cq, NUMBERS};
+use crate::cq::Cq;
+use crate::objects::NUMBERS;
 use crate::qp::Qp;
 use crate::quiet::{Uncancelled, observe};
 use std::collections::VecDeque;
@@ -121,6 +122,9 @@ pub fn completed(own: &Qp, wr_id: u64, status: c_int) -> Ended {
         let ended = state.connection.completed(steady_ns(), wr_id, success, |work, good| {
             copied &= !good || deliver(&work);
         });
+        if ended != Completed::Dummy {
+            state.depth.completed(success);
+        }
         state.settle();
         ended
     });

@@ -1,67 +1,121 @@
 //! Requests that the program posts, as the guards enter them.
 
+use super::prefetch::prefetch;
 use super::qp::State;
 use super::work::{self, Work};
 use super::{list, watch};
 use crate::clock::steady_ns;
-use crate::contexts::{self, CONTEXTS, Context};
+use crate::contexts::{self, CONTEXTS};
 use crate::objects::QPS;
 use crate::qp::Qp;
-use std::cell::RefCell;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::ffi::c_int;
+use std::ptr;
 use weir_abi::*;
-use weir_guard::{Pages, Remote, Request};
+use weir_guard::{Kind, Remote, Request};
 
-/// Enters the requests of a list that is about to be posted. The caller holds `posting`.
+/// Enters the requests of a list that is about to be posted, as far as the program's send queue has room. Returns the
+/// first for which it has none, or NULL. The caller holds `posting`.
 ///
 /// # Safety
 /// A list of work requests, as `ibv_post_send` takes it.
-pub unsafe fn before(own: &Qp, first: *const ibv_send_wr) {
-    // SAFETY: guaranteed by the caller.
-    let list_of = || std::iter::successors(unsafe { first.as_ref() }, |wr| unsafe { wr.next.as_ref() });
+pub unsafe fn before(own: &Qp, first: *mut ibv_send_wr) -> *mut ibv_send_wr {
     if list().prefetch && contexts::any_odp() {
-        list_of().for_each(|wr| prefetch(own, wr.opcode, sges(own, wr)));
+        // SAFETY: guaranteed by the caller.
+        unsafe { each(first) }.for_each(|wr| prefetch(own, wr.opcode, sges(own, wr)));
     }
     if !own.guard.is_on() {
-        return;
+        return ptr::null_mut();
     }
-    let tracked = own.guard.with(|state| {
-        let mut tracked = false;
-        for wr in list_of() {
-            let request = || request(own, state.signal_all, wr);
-            tracked |= enter_with(&mut state.connection, work::kind(wr.opcode), || bytes(own, wr), request);
+    let entered = own.guard.with(|state| {
+        let (mut wr, mut tracked) = (first, false);
+        // SAFETY: guaranteed by the caller.
+        while let Some(request) = unsafe { wr.as_ref() } {
+            if state.depth.is_full(1) {
+                break;
+            }
+            let signaled = own.signals(request.send_flags);
+            let describe = || describe(own, signaled, request);
+            tracked |= enter_one(state, work::kind(request.opcode), signaled, || bytes(own, request), describe);
+            wr = request.next;
         }
-        tracked
+        (wr, tracked)
     });
-    if tracked == Some(true) {
+    let (refused, tracked) = entered.unwrap_or((ptr::null_mut(), false));
+    if tracked {
         watch::look_at(own);
     }
+    refused
+}
+
+/// Posts a list up to `left`, for which the program's send queue has no room, as a full send queue does.
+///
+/// # Safety
+/// As `ibv_post_send`; `left` is in the list.
+pub unsafe fn post_part(
+    first: *mut ibv_send_wr,
+    left: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+    post: impl FnOnce(*mut ibv_send_wr) -> c_int,
+) -> c_int {
+    let mut status = 0;
+    if first != left {
+        // SAFETY: guaranteed by the caller. The list is whole again when the call returns.
+        unsafe {
+            let mut last = first;
+            while (*last).next != left {
+                last = (*last).next;
+            }
+            (*last).next = ptr::null_mut();
+            status = post(first);
+            (*last).next = left;
+        }
+    }
+    if status != 0 {
+        return status;
+    }
+    // SAFETY: as above.
+    if let Some(bad) = unsafe { bad.as_mut() } {
+        *bad = left;
+    }
+    libc::ENOMEM
 }
 
 /// The library has refused the requests of a list from `refused` on.
 ///
 /// # Safety
 /// As for [`before`].
-pub unsafe fn refused(own: &Qp, refused: *const ibv_send_wr) {
+pub unsafe fn refused(own: &Qp, refused: *mut ibv_send_wr) {
     // SAFETY: guaranteed by the caller.
-    let all: Vec<&ibv_send_wr> =
-        std::iter::successors(unsafe { refused.as_ref() }, |wr| unsafe { wr.next.as_ref() }).collect();
+    let all: Vec<&ibv_send_wr> = unsafe { each(refused) }.collect();
     own.guard.with(|state| {
-        all.iter().rev().for_each(|wr| state.connection.refused(work::kind(wr.opcode), bytes(own, wr)));
+        let last_first = all.iter().rev();
+        last_first.for_each(|wr| take_back(state, work::kind(wr.opcode), bytes(own, wr), own.signals(wr.send_flags)));
     });
 }
 
-/// Enters requests that were built call by call, and are about to be posted.
-pub fn enter(own: &Qp, requests: &mut Vec<Request<Work>>) {
+/// Enters requests that were built call by call, and are about to be posted. False: the program's send queue has no
+/// room for all of them, and none is entered.
+pub fn enter(own: &Qp, requests: &mut Vec<Request<Work>>) -> bool {
     let tracked = own.guard.with(|state| {
-        requests.drain(..).fold(false, |tracked, request| {
-            let (kind, bytes) = (request.kind, request.bytes);
-            enter_with(&mut state.connection, kind, || bytes, || request) || tracked
-        })
+        if state.depth.is_full(requests.len() as u32) {
+            return None;
+        }
+        Some(requests.drain(..).fold(false, |tracked, request| {
+            let (kind, bytes, signaled) = (request.kind, request.bytes, request.signaled);
+            enter_one(state, kind, signaled, || bytes, || request) || tracked
+        }))
     });
-    if tracked == Some(true) {
+    if tracked == Some(Some(true)) {
         watch::look_at(own);
     }
+    tracked != Some(None)
+}
+
+/// The library has refused the last requests: kind, bytes, and whether they have a completion.
+pub fn refused_batch(own: &Qp, batch: &[(Kind, u64, bool)]) {
+    own.guard.with(|state| {
+        batch.iter().rev().for_each(|(kind, bytes, signaled)| take_back(state, *kind, *bytes, *signaled));
+    });
 }
 
 /// `ibv_post_recv`: a QP with receives cannot start again.
@@ -79,28 +133,39 @@ pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *
     }
 }
 
-/// The library has refused all requests of a batch.
-pub fn refused_batch(state: &mut State, batch: &[(weir_guard::Kind, u64)]) {
-    batch.iter().rev().for_each(|(kind, bytes)| state.connection.refused(*kind, *bytes));
+/// The requests of a list.
+///
+/// # Safety
+/// As for [`before`].
+unsafe fn each<'a>(first: *mut ibv_send_wr) -> impl Iterator<Item = &'a ibv_send_wr> {
+    // SAFETY: guaranteed by the caller.
+    std::iter::successors(unsafe { first.as_ref() }, |wr| unsafe { wr.next.as_ref() })
 }
 
-fn enter_with(
-    connection: &mut weir_guard::Connection<Work>,
-    kind: weir_guard::Kind,
+/// Returns whether the request is tracked.
+fn enter_one(
+    state: &mut State,
+    kind: Kind,
+    signaled: bool,
     bytes: impl FnOnce() -> u64,
     request: impl FnOnce() -> Request<Work>,
 ) -> bool {
-    let tracked = connection.tracks(kind);
+    state.depth.post(signaled);
+    let tracked = state.connection.tracks(kind);
     if tracked {
-        connection.post(steady_ns(), request());
+        state.connection.post(steady_ns(), request());
     } else {
-        connection.pass(kind, bytes());
+        state.connection.pass(kind, bytes());
     }
     tracked
 }
 
-fn request(own: &Qp, signal_all: bool, wr: &ibv_send_wr) -> Request<Work> {
-    let signaled = signal_all || wr.send_flags & IBV_SEND_SIGNALED != 0;
+fn take_back(state: &mut State, kind: Kind, bytes: u64, signaled: bool) {
+    state.connection.refused(kind, bytes);
+    state.depth.refused(signaled);
+}
+
+fn describe(own: &Qp, signaled: bool, wr: &ibv_send_wr) -> Request<Work> {
     // SAFETY: numbers, which every kind of request has at this place or does not use.
     let rdma = unsafe { wr.wr.rdma };
     let remote = Remote { addr: rdma.remote_addr, rkey: rdma.rkey };
@@ -121,50 +186,4 @@ fn sges<'a>(own: &Qp, wr: &'a ibv_send_wr) -> &'a [ibv_sge] {
 
 fn bytes(own: &Qp, wr: &ibv_send_wr) -> u64 {
     sges(own, wr).iter().map(|sge| u64::from(sge.length)).sum()
-}
-
-thread_local! {
-    /// Pages that this thread takes to be present since that many late requests; without a lock.
-    static PAGES: RefCell<(Pages, u32)> = RefCell::default();
-}
-
-/// Late requests of this process.
-static LATE: AtomicU32 = AtomicU32::new(0);
-
-/// Asks for the pages of a request in ODP memory, and waits for them.
-pub fn prefetch(own: &Qp, opcode: i32, sges: &[ibv_sge]) {
-    for sge in sges {
-        if contexts::odp(own.context(), sge.lkey).is_some() && is_new(sge) {
-            advise(own, own.context(), opcode, sge);
-        }
-    }
-}
-
-/// A request was late: what was taken to be present may be absent.
-pub fn forget_pages() {
-    LATE.fetch_add(1, Relaxed);
-}
-
-fn is_new(sge: &ibv_sge) -> bool {
-    // While a thread ends, its variables are gone.
-    let enter = |pages: &RefCell<(Pages, u32)>| {
-        let (pages, since) = &mut *pages.borrow_mut();
-        let late = LATE.load(Relaxed);
-        if std::mem::replace(since, late) != late {
-            pages.forget();
-        }
-        pages.enter(sge.lkey, sge.addr, sge.length.into())
-    };
-    PAGES.try_with(enter).unwrap_or(false)
-}
-
-#[cold]
-fn advise(own: &Qp, context: &Context, opcode: i32, sge: &ibv_sge) {
-    let Some(real) = context.real.advise_mr else { return };
-    let writes = matches!(opcode, IBV_WR_RDMA_READ | IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD);
-    let advice = if writes { IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE } else { IBV_ADVISE_MR_ADVICE_PREFETCH };
-    let mut sge = *sge;
-    // SAFETY: the PD of the program's QP, which exists as long as the QP; a list of one SGE. A failure changes nothing:
-    // the request meets the page fault that it would have met.
-    unsafe { real(own.pd(), advice, IBV_ADVISE_MR_FLAG_FLUSH, &mut sge, 1) };
 }

@@ -3,12 +3,12 @@
 use super::attributes::Attributes;
 use super::list;
 use super::work::Work;
-use crate::objects::{CQS, Cq};
-use crate::qp::Room;
+use crate::cq::{CQS, Cq};
+use crate::room::Room;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_abi::*;
-use weir_guard::Connection;
+use weir_guard::{Connection, Depth};
 
 /// State of a QP for its guards. It is off for QPs other than reliable connections.
 #[derive(Default)]
@@ -30,6 +30,7 @@ pub struct State {
     pub qp: *mut ibv_qp,
     pub cq: *mut ibv_cq,
     pub connection: Connection<Work>,
+    pub depth: Depth,
     pub attributes: Attributes,
     pub signal_all: bool,
     /// It has an SRQ, so receives arrive that the layer does not see.
@@ -65,6 +66,7 @@ impl Guarded {
             qp,
             cq,
             connection: Connection::new(list()),
+            depth: Depth::new(if room.spare == 0 { 0 } else { room.requests }),
             attributes: Attributes::default(),
             signal_all: room.signal_all,
             shared: !srq.is_null(),
@@ -156,6 +158,7 @@ impl State {
             // Requests will not complete any more.
             IBV_QPS_RESET => {
                 self.connection.end(|_| ());
+                self.depth.clear();
                 self.settle();
             }
             _ => self.connection.set_ready(false),

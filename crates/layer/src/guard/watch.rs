@@ -1,6 +1,7 @@
 //! The thread that acts when a request is open for too long. It sleeps while no request is open.
 
-use super::{again, post, work};
+use super::prefetch::forget_pages;
+use super::{again, work};
 use crate::clock::steady_ns;
 use crate::objects::QPS;
 use crate::qp::Qp;
@@ -116,11 +117,11 @@ fn act(own: &Qp, now: u64) -> Option<u64> {
     match action? {
         None => {}
         Some(Action::Dummy { kind, remote }) => {
-            post::forget_pages();
+            forget_pages();
             post_dummy(own, kind, remote);
         }
         Some(Action::StartAgain) => {
-            post::forget_pages();
+            forget_pages();
             again::start(own);
         }
         // The layer posts all requests at once.

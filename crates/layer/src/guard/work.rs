@@ -84,7 +84,7 @@ pub fn dummy(kind: Kind, remote: Remote, signaled: bool) -> Request<Work> {
 /// Posts a request. An error is that of ibv_post_send.
 ///
 /// # Safety
-/// A QP that exists, whose `posting` lock the caller holds.
+/// A QP that exists; the caller holds its `posting` lock.
 pub unsafe fn post(request: &Request<Work>, qp: *mut ibv_qp, context: &Context) -> c_int {
     let Some(real) = context.real.post_send else { return libc::ENOSYS };
     let work = &request.work;
