@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 /// request without a completion leaves the send queue only with a later one.
 pub const SPARE: u32 = 16;
 
-/// So often a request starts again at most.
+/// So often a QP starts again at most before a request completes.
 const STARTS: u32 = 4;
 
 /// The requests of a QP. `T` is what the caller needs to post one again.
@@ -47,6 +47,8 @@ pub struct Connection<T> {
     last_dummy: u64,
     /// Requests are posted again in turn.
     in_turn: bool,
+    /// Starts since the last completion.
+    starts: u32,
 }
 
 /// READs that are posted again in turn: adapters have at most as many on their way (max_qp_rd_atom).
@@ -72,6 +74,7 @@ impl<T> Connection<T> {
             since_completion: 0,
             last_dummy: 0,
             in_turn: false,
+            starts: 0,
         }
     }
 
@@ -142,7 +145,7 @@ impl<T> Connection<T> {
     pub fn completed(&mut self, now: u64, wr_id: u64, success: bool, mut each: impl FnMut(T, bool)) -> Completed {
         let Some(at) = self.find(wr_id, !success) else { return Completed::Unknown };
         if success {
-            self.complete = true;
+            (self.complete, self.starts) = (true, 0);
             self.learn(now, at);
         } else {
             (self.ready, self.in_turn) = (false, false);
@@ -240,7 +243,7 @@ impl<T> Connection<T> {
                 each(request.work);
             }
         }
-        (self.in_turn, self.since_completion) = (true, 0);
+        (self.in_turn, self.since_completion, self.starts) = (true, 0, self.starts + 1);
         let mut reads = 0;
         for open in &mut self.open {
             let read = open.request.as_ref().is_some_and(|request| request.kind == Kind::Read);
@@ -363,13 +366,13 @@ impl<T> Connection<T> {
     /// requests behind it, a second start makes up for the loss.
     fn stuck_at(&self, since: u64, bytes: u64) -> Option<u64> {
         let mut open = self.open.iter().filter(|open| open.request.is_some() && !open.dummy);
-        let oldest = open.next().filter(|open| open.again < STARTS && !open.barred)?;
+        let oldest = open.next().filter(|open| self.starts < STARTS && !open.barred)?;
         let possible = self.guards.reissue
             && self.complete
             && !self.is_starting()
             && oldest.request.as_ref().is_some_and(|request| request.on_demand)
             && self.open.iter().all(|open| open.request.as_ref().is_some_and(|request| request.repeatable));
-        possible.then(|| since + (self.patience.stuck_after(bytes) << oldest.again))
+        possible.then(|| since + (self.patience.stuck_after(bytes) << self.starts))
     }
 }
 

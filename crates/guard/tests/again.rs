@@ -110,3 +110,23 @@ fn requests_that_are_over_without_a_completion_are_not_flushed() {
     assert_eq!(connection.completed(MS, 99, false, |work, good| over.push((work, good))), Completed::Dummy);
     assert_eq!(over, [(4, true), (5, false)]);
 }
+
+#[test]
+fn each_request_has_its_own_starts() {
+    let mut connection = Connection::new("reissue".parse().unwrap());
+    connection.connect(1024, 0);
+    (0..2).for_each(|wr_id| connection.post(0, request(wr_id, Kind::Read)));
+    let mut now = 0;
+    let mut starts = 0;
+    while let Some(next) = connection.next() {
+        now = next;
+        assert_eq!(connection.poll(now), Some(Action::StartAgain));
+        (0..2).for_each(|wr_id| assert_eq!(connection.flushed(wr_id), Flushed::Kept));
+        connection.resume(|_| panic!("none is over"));
+        assert_eq!(connection.again(now).count(), 2);
+        starts += 1;
+    }
+    assert!((2..10).contains(&starts), "a peer that does not respond: {starts}");
+    connection.completed(now, 0, true, |_, _| {});
+    assert!(connection.next().is_some(), "the second was not the reason for those");
+}

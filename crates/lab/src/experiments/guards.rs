@@ -216,7 +216,7 @@ fn costs(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     let many = 8192 / bench.shrink;
     let kinds = [
         ("pinned memory", NONE, "connectx4"),
-        ("ODP memory whose pages are present", BOTH, "connectx4"),
+        ("ODP memory with all pages present", BOTH, "connectx4"),
         ("an adapter without flaws, both-side ODP", BOTH, "ideal"),
     ];
     let shapes =

@@ -180,6 +180,11 @@ impl Guarded {
         self.processes.values_mut().filter(|process| process.busy_until <= now).find_map(|p| p.done.pop_front())
     }
 
+    /// Until when a process's thread waits for pages; it posts nothing until then.
+    pub fn busy_until(&self, host: HostId) -> Instant {
+        self.processes.get(&host).map_or(Instant(0), |process| process.busy_until)
+    }
+
     /// The requests that took new PSNs since the last call, in order for each QP.
     pub fn take_posted(&mut self) -> Vec<Posted> {
         std::mem::take(&mut self.posted)
@@ -286,22 +291,22 @@ impl Guarded {
         let flushed = done.completion.status == Status::WrFlushed;
         let success = done.completion.status == Status::Success;
         let mut over = vec![];
-        let whose =
+        let completed =
             self.qps[at].connection.completed(sim.now().0, wr_id, success, |work, good| over.push((work, good)));
-        if let Some((work, _)) = over.last().filter(|_| whose == Completed::Theirs) {
+        if let Some((work, _)) = over.last().filter(|_| completed == Completed::Theirs) {
             done.completion.wr_id = work.post.wr_id;
         }
         let blame = &mut self.qps[at].failed;
-        match whose {
+        match completed {
             Completed::Dummy if !success && !flushed => *blame = Some(done.completion.status),
             Completed::Dummy => {}
             _ if flushed => done.completion.status = blame.take().unwrap_or(done.completion.status),
             _ => {}
         }
-        self.acts.hidden += u64::from(whose == Completed::Dummy);
+        self.acts.hidden += u64::from(completed == Completed::Dummy);
         let process = self.process(at);
         over.iter().for_each(|(work, good)| process.finish(sim, work, *good));
-        if whose != Completed::Dummy {
+        if completed != Completed::Dummy {
             process.done.push_back(done);
         }
         self.go_on(sim, at);

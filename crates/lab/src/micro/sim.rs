@@ -307,6 +307,10 @@ impl Client {
     }
 
     fn post_next(&mut self, sim: &mut Simulation) {
+        let busy = self.guarded.busy_until(self.local.host);
+        if busy > sim.now() {
+            return sim.set_timer(busy + POST, NEXT);
+        }
         let operation = self.posted;
         let qp = self.micro.qp(operation);
         if self.outstanding[qp as usize] == self.depth {

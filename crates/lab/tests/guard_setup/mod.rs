@@ -71,15 +71,15 @@ fn works(most: usize) -> impl Strategy<Value = Vec<Work>> {
 
 pub fn cases() -> impl Strategy<Value = Case> {
     let profiles: Vec<String> = weir_profiles::names().map(str::to_owned).collect();
-    let who = (prop::sample::select(&GUARDS[..]), prop::sample::select(profiles), any::<[bool; 2]>());
+    let settings = (prop::sample::select(&GUARDS[..]), prop::sample::select(profiles), any::<[bool; 2]>());
     let rate = |most: f64| prop_oneof![Just(0.0), 0.0..most];
     let network = (rate(0.02), rate(0.02), prop::collection::vec((0u64..20_000, 0u64..64), 0..6), any::<u64>());
     let mtu = prop::sample::select(vec![Mtu::M256, Mtu::M1024, Mtu::M4096]);
     let psn = any::<[u32; 2]>()
         .prop_map(|psn| psn.map(|psn| if psn % 2 == 0 { 0xff_ffff - psn % 20 } else { psn & 0xff_ffff }));
     let attr = (1u8..=4, prop_oneof![Just(1u8), 8u8..15], 8u8..16, psn, mtu, any::<bool>());
-    (who, works(40), 1usize..=8, network, attr).prop_map(|(who, works, qps, network, attr)| {
-        let ((guards, profile, odp), (loss, disorder, leaves, seed)) = (who, network);
+    (settings, works(40), 1usize..=8, network, attr).prop_map(|(settings, works, qps, network, attr)| {
+        let ((guards, profile, odp), (loss, disorder, leaves, seed)) = (settings, network);
         let (rd_atomic, timeout, rnr_timer, psn, mtu, same_ids) = attr;
         let able = weir_profiles::load(&profile).expect("it is embedded").on_demand;
         let mut works: Vec<Work> = works.into_iter().map(|work| Work { qp: work.qp % qps, ..work }).collect();
