@@ -49,6 +49,7 @@ pub struct Half {
     pub(super) replay: Replay,
     /// The last PSN that an ACK covered.
     pub(super) acknowledged: Option<Psn>,
+    pub(super) acks: Acks,
     /// Some response was seen.
     pub(super) has_responses: bool,
 }
@@ -61,6 +62,8 @@ pub(super) struct Late {
     pub again: Option<Seen>,
     /// The requester sent it again, and all that follows.
     pub resent: bool,
+    /// The packet before it when it came once more.
+    pub within: Option<Psn>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +82,16 @@ pub(super) struct LastNak {
     pub rnr: Option<u8>,
 }
 
+/// The PSNs of the last ACKs.
+#[derive(Debug, Default)]
+pub(super) struct Acks {
+    psns: [Psn; ACKS],
+    count: usize,
+}
+
+/// ACKs that are kept: those of a round trip, after which none comes twice.
+const ACKS: usize = 32;
+
 /// The most open requests that are kept. Adapters have up to 32,768 work requests in a queue, of which few are open.
 pub const OPEN: usize = 16_384;
 /// READs and atomics that are kept for their repetition; adapters have 16 in flight, 128 at most.
@@ -91,6 +104,21 @@ const NEAR: u32 = 1 << 12;
 const RESTART: u32 = 1 << 15;
 /// Packets that may have been late.
 pub(super) const LATE: usize = 16;
+
+impl Acks {
+    pub fn enter(&mut self, psn: Psn) {
+        self.psns[self.count % ACKS] = psn;
+        self.count += 1;
+    }
+
+    pub fn newest(&self) -> Option<Psn> {
+        self.count.checked_sub(1).map(|last| self.psns[last % ACKS])
+    }
+
+    pub fn contain(&self, psn: Psn) -> bool {
+        self.psns[..self.count.min(ACKS)].contains(&psn)
+    }
+}
 
 impl Half {
     /// Takes a request of this half's requester.
@@ -136,7 +164,7 @@ impl Half {
                 if self.late.len() == LATE {
                     self.late.pop_front();
                 }
-                self.late.push_back(Late { first: *packet, again: None, resent: false });
+                self.late.push_back(Late { first: *packet, again: None, resent: false, within: None });
             }
             let request = Request::new(packet, self.mtu, self.began);
             sink(Event::New(&request));
@@ -229,7 +257,9 @@ impl Half {
     }
 
     fn repeat_done(&mut self, at: usize, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        let behind = self.done.get(at + 1).and_then(Request::answered).map(|answered| answered.time);
         let mut request = self.done.remove(at).expect("its place was found");
+        request.followed = behind.unwrap_or(self.progress);
         self.repeat(&mut request, packet, sink);
         self.insert(request);
     }

@@ -15,10 +15,24 @@ const SHORTEST_TIMEOUT: u64 = 1_000_000;
 /// and time stamps jitter. Sooner, a later response made it repeat; later, its ACK timer: the response was lost behind
 /// the point of capture.
 const DISCARDED: std::ops::Range<u64> = 300_000..3_000_000;
+/// A requester that misses a response repeats within this time after a later one has left, ns.
+const ROUND_TRIP: u64 = 100_000;
 /// Repetitions that wait for the first response.
 const UNANSWERED: usize = 64;
 /// So many packets that come again in a row did not come twice by chance.
 const GO_BACK: usize = 8;
+
+impl LastNak {
+    /// Whether a sequence NAK, a moment ago, asked for this packet.
+    fn asked_for(&self, packet: &Seen) -> bool {
+        self.rnr.is_none() && self.psn == packet.psn && self.is_recent(packet.time)
+    }
+
+    /// Whether a requester may repeat for it now: it does so at once.
+    fn is_recent(&self, now: u64) -> bool {
+        now < self.time + DISCARDED.start
+    }
+}
 
 impl Half {
     pub(super) fn repeat(&mut self, request: &mut Request, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
@@ -37,7 +51,6 @@ impl Half {
             request: Some(*request),
         };
         self.report(repeat, sink);
-        let answered_before = request.answered().is_some();
         request.sent += 1;
         request.discards += u32::from(cause == Cause::Discarded);
         if cause == Cause::Timeout && follows.is_none() {
@@ -46,22 +59,45 @@ impl Half {
             }
             request.timeouts_in_row += 1;
         }
+        let sent_before = request.last.time;
         request.last = Transmission { time: packet.time, frame: packet.frame };
         request.set_answered(None);
         request.received = packet.psn.since(request.psn).max(0) as u32;
-        request.during_replay = self.replay.covers(request, packet.time);
-        // What the responder did not have is no duplicate for it.
-        if cause != Cause::SequenceNak && (cause != Cause::Unseen || answered_before) {
+        let duplicate = self.is_duplicate(request, cause, follows.is_some(), sent_before);
+        request.during_replay = !duplicate && self.replay.covers(request, packet.time);
+        if duplicate {
             self.replay.repeated(request);
         }
         self.burst = Some(Burst { psn: packet.psn, time: packet.time, cause });
+    }
+
+    /// Whether the responder has a request that is repeated, so that it replays the response.
+    fn is_duplicate(&self, request: &Request, cause: Cause, follows: bool, sent_before: u64) -> bool {
+        if request.executed {
+            return true;
+        }
+        let refused = self.nak.is_some_and(|nak| nak.time >= sent_before && !request.psn.before(nak.psn));
+        match cause {
+            // What was in flight behind an answered request has arrived, too, unless the responder lost it.
+            Cause::ResponseGap | Cause::Acknowledged => !request.during_replay && !refused,
+            // Its response has had the time to come.
+            Cause::Discarded => false,
+            // A READ that meets a page fault is known from then on. What came behind it was out of sequence.
+            Cause::Rnr { .. } => !follows,
+            Cause::Timeout => !follows && !request.during_replay,
+            Cause::SequenceNak | Cause::Unseen => false,
+        }
     }
 
     pub(super) fn repeat_forgotten(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
         let follows = self.follows(packet);
         let waited = packet.time.saturating_sub(self.progress);
         // A NAK makes a requester go back that dropped the ACKs before it.
-        let nak = self.nak.filter(|nak| nak.time == self.progress || nak.rnr.is_some() && nak.time >= self.last_sent);
+        let obeyed = |nak: &LastNak| match nak.rnr {
+            Some(_) => nak.time == self.progress || nak.time >= self.last_sent || nak.psn == packet.psn,
+            None => nak.time == self.progress && nak.is_recent(packet.time) || nak.asked_for(packet),
+        };
+        let nak = self.nak.filter(obeyed);
         let by_nak = nak.map(|nak| nak.rnr.map_or(Cause::SequenceNak, |code| Cause::Rnr { code }));
         let cause = follows.or(by_nak).unwrap_or(match waited {
             _ if !self.has_responses => Cause::Unseen,
@@ -112,10 +148,12 @@ impl Half {
                     sink(Event::Late { at: &late.first });
                     return false;
                 }
-                None if next.psn == late.first.psn && near => late.again = Some(*next),
+                None if next.psn == late.first.psn && near => (late.again, late.within) = (Some(*next), *newest),
                 None => {}
                 Some(again) => {
-                    if !follows {
+                    // What was being repeated goes on. A repetition would begin anew.
+                    let goes_on = |at: Psn| late.first.psn.before(at) && at.before(next.psn);
+                    if !follows || late.within.is_some_and(goes_on) {
                         sink(Event::Late { at: &again });
                     }
                     return false;
@@ -174,17 +212,26 @@ impl Half {
         // A sequence NAK makes a requester repeat at once.
         let obeyed = |nak: &LastNak| match nak.rnr {
             Some(_) => nak.time >= since && nak.psn.before(request.end()) || nak.time >= self.last_sent,
-            None => nak.time >= since && nak.psn.before(request.end()) && packet.time < nak.time + DISCARDED.start,
+            // The requester obeys it although the missing packet came late meanwhile.
+            None if request.sent == 1 && nak.asked_for(packet) => true,
+            None => nak.time >= since && nak.psn.before(request.end()) && nak.is_recent(packet.time),
         };
-        if let Some(nak) = self.nak.filter(obeyed) {
+        // A NAK for a later request repeats no answered READ, unless the requester dropped the response.
+        let later_than_answered = |nak: &LastNak| {
+            let waited = request.answered().map(|answered| packet.time.saturating_sub(answered.time));
+            !nak.psn.before(request.end()) && waited.is_some_and(|waited| DISCARDED.contains(&waited))
+        };
+        if let Some(nak) = self.nak.filter(|nak| obeyed(nak) && !later_than_answered(nak)) {
             let cause = nak.rnr.map_or(Cause::SequenceNak, |code| Cause::Rnr { code });
             return (cause, nak.time);
         }
         if let Some(answered) = request.answered() {
+            // A later response has just left, the first one since: it made the requester miss this one.
+            let missed = request.followed > answered.time && packet.time < request.followed + ROUND_TRIP;
             let cause = match packet.time.saturating_sub(answered.time) {
                 waited if waited < DISCARDED.start => Cause::Unseen,
+                _ if missed => Cause::ResponseGap,
                 waited if waited < DISCARDED.end => Cause::Discarded,
-                // A later response has just left: it made the requester miss this one.
                 _ if self.progress > answered.time && packet.time < self.progress + DISCARDED.start => {
                     Cause::ResponseGap
                 }
@@ -212,6 +259,11 @@ impl Half {
         let recent = |nak: &LastNak| nak.time >= self.passed || packet.time < nak.time + DISCARDED.start;
         let missed = self.nak.is_some_and(|nak| recent(&nak) && !packet.psn.before(nak.psn));
         !missed && packet.time.saturating_sub(self.passed) < DISCARDED.start
+    }
+
+    /// Whether no request with this PSN was seen, although one behind it was.
+    pub(super) fn is_missing(&self, psn: Psn) -> bool {
+        self.missing.iter().any(|(from, to)| !psn.before(*from) && psn.before(*to))
     }
 
     /// Whether this PSN was passed over; it is not missing any more.

@@ -203,12 +203,7 @@ impl Finder<'_> {
         {
             let network = |lost: &&usize| half.packets[**lost].lost != Some(Loss::Adapter);
             let dammed = self.open.iter().filter(behind).find(|lost| !network(lost)).copied();
-            let replayed = |dammed: usize| {
-                let is = |p: &&super::log::PacketLog| p.what == What::Ask && p.repeated;
-                let near = |p: &&super::log::PacketLog| p.sent + REPLAY > half.packets[dammed].sent;
-                let read = half.packets[..dammed].iter().rev().find(is).filter(near);
-                read.map(|read| [half.packets[dammed].id, read.id])
-            };
+            let replayed = |dammed: usize| self.replayed(dammed).map(|read| [half.packets[dammed].id, read]);
             self.facts.go_backs.push(GoBack {
                 why,
                 before: half.packets[before].id,
@@ -227,6 +222,20 @@ impl Finder<'_> {
             let offset = half.offset(half.packets[*lost].psn);
             offset < from || offset >= end && half.packets[*lost].what.is_request()
         });
+    }
+
+    /// The repeated READ that the responder replayed when it lost a packet; `None`: a READ that arrived twice.
+    fn replayed(&self, dammed: usize) -> Option<u64> {
+        let half = self.half;
+        let lost = &half.packets[dammed];
+        let until = lost.arrived.unwrap_or(lost.sent);
+        let near = |at: &u64| *at <= until && at + REPLAY > until;
+        // The last duplicate to arrive is the one that is replayed.
+        let duplicates = half.packets.iter().filter(|packet| packet.what == What::Ask).flat_map(|packet| {
+            let again = packet.arrived.filter(|_| packet.repeated).map(|at| (at, Some(packet.id)));
+            [again, packet.twice.map(|at| (at, None))].into_iter().flatten()
+        });
+        duplicates.filter(|(at, _)| near(at)).max_by_key(|(at, _)| *at)?.1
     }
 
     /// The last transmission, before a place and a time, of the request that has this PSN.
