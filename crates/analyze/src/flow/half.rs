@@ -9,11 +9,15 @@ use super::replay::Replay;
 use super::request::{LARGEST_MTU, Request, SMALLEST_MTU, psns_of};
 use crate::packet::Seen;
 use std::collections::VecDeque;
+use weir_capture::Direction;
 use weir_wire::Psn;
 
 /// The state of one half.
 #[derive(Debug, Default)]
 pub struct Half {
+    /// Which way its requests pass the point of capture: out of the requester's host, or into the responder's. `None`:
+    /// the capture does not tell.
+    pub(super) direction: Option<Direction>,
     /// The PSN after the last new request.
     pub(super) next: Option<Psn>,
     /// Requests without a complete response, in the order of their PSNs.
@@ -121,6 +125,10 @@ impl Acks {
 }
 
 impl Half {
+    pub fn new(direction: Option<Direction>) -> Half {
+        Half { direction, ..Half::default() }
+    }
+
     /// Takes a request of this half's requester.
     pub fn request(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
         self.decide(packet, sink);
@@ -139,8 +147,8 @@ impl Half {
             && self.place(packet.psn).is_none()
         {
             self.settle_all(sink);
-            let has_responses = self.has_responses;
-            *self = Half { began: packet.time, has_responses, ..Half::default() };
+            let Half { has_responses, direction, .. } = *self;
+            *self = Half { began: packet.time, has_responses, direction, ..Half::default() };
         }
         let next = *self.next.get_or_insert(packet.psn);
         let ahead = if known { 0 } else { packet.psn.since(next) };

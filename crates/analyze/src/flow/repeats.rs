@@ -4,7 +4,8 @@ use super::event::{Cause, Event, Repeat};
 use super::half::{Burst, Half, LATE, LastNak};
 use super::request::{Request, Transmission};
 use crate::packet::Seen;
-use weir_wire::Psn;
+use weir_capture::Direction;
+use weir_wire::{Psn, RnrTimer};
 
 /// Requests that are repeated together follow each other within this time, ns.
 const BURST: u64 = 1_000_000;
@@ -15,8 +16,16 @@ const SHORTEST_TIMEOUT: u64 = 1_000_000;
 /// and time stamps jitter. Sooner, a later response made it repeat; later, its ACK timer: the response was lost behind
 /// the point of capture.
 const DISCARDED: std::ops::Range<u64> = 300_000..3_000_000;
-/// A requester that misses a response repeats within this time after a later one has left, ns.
+/// For a missing page, adapters repeat between these times, ns: 0.5 to 0.8 ms (T 4.2).
+const FAULT: std::ops::Range<u64> = 480_000..950_000;
+/// A requester that misses a response repeats within this time after a later one has come, ns: at its own host, and at
+/// the responder's, after a round trip over a busy network and over a network without load.
+const AT_ONCE: u64 = 5_000;
 const ROUND_TRIP: u64 = 100_000;
+const SHORT_ROUND_TRIP: u64 = 20_000;
+const LONG_ROUND_TRIP: u64 = 150_000;
+/// An RNR wait may become this much longer than the delay asked for; adapters wait up to five times as long (T fig 6.2).
+const RNR_FACTOR: u64 = 20;
 /// Repetitions that wait for the first response.
 const UNANSWERED: usize = 64;
 /// So many packets that come again in a row did not come twice by chance.
@@ -94,6 +103,7 @@ impl Half {
         let waited = packet.time.saturating_sub(self.progress);
         // A NAK makes a requester go back that dropped the ACKs before it.
         let obeyed = |nak: &LastNak| match nak.rnr {
+            Some(code) if !waits_still(nak.time, code, packet.time) => false,
             Some(_) => nak.time == self.progress || nak.time >= self.last_sent || nak.psn == packet.psn,
             None => nak.time == self.progress && nak.is_recent(packet.time) || nak.asked_for(packet),
         };
@@ -211,6 +221,7 @@ impl Half {
         }
         // A sequence NAK makes a requester repeat at once.
         let obeyed = |nak: &LastNak| match nak.rnr {
+            Some(code) if !waits_still(nak.time, code, packet.time) => false,
             Some(_) => nak.time >= since && nak.psn.before(request.end()) || nak.time >= self.last_sent,
             // The requester obeys it although the missing packet came late meanwhile.
             None if request.sent == 1 && nak.asked_for(packet) => true,
@@ -226,8 +237,16 @@ impl Half {
             return (cause, nak.time);
         }
         if let Some(answered) = request.answered() {
+            // The NAK for a later packet says that this one was executed: the requester misses its response.
+            let skipped = |nak: &LastNak| nak.rnr.is_none() && !nak.psn.before(request.end());
+            if let Some(nak) = self.nak.filter(|nak| skipped(nak) && nak.is_recent(packet.time))
+                && nak.time > answered.time
+            {
+                return (Cause::ResponseGap, nak.time);
+            }
             // A later response has just left, the first one since: it made the requester miss this one.
-            let missed = request.followed > answered.time && packet.time < request.followed + ROUND_TRIP;
+            let missed = request.followed > answered.time
+                && packet.time < request.followed + self.reaction(packet.time.saturating_sub(answered.time));
             let cause = match packet.time.saturating_sub(answered.time) {
                 waited if waited < DISCARDED.start => Cause::Unseen,
                 _ if missed => Cause::ResponseGap,
@@ -240,7 +259,8 @@ impl Half {
             return (cause, answered.time);
         }
         // A requester repeats at once for a missing response, and only once.
-        let at_once = |gap: u64| gap >= since && packet.time.saturating_sub(gap) < DISCARDED.start;
+        let round_trip = if self.direction == Some(Direction::Out) { SHORT_ROUND_TRIP } else { LONG_ROUND_TRIP };
+        let at_once = |gap: u64| gap >= since && packet.time.saturating_sub(gap) < round_trip;
         if let Some(gap) = self.gap.filter(|gap| at_once(*gap))
             && request.kind.returns_data()
         {
@@ -253,8 +273,22 @@ impl Half {
         (Cause::Timeout, since)
     }
 
+    /// How long after a later response a requester repeats that misses an earlier one, ns. If it would repeat for a
+    /// missing page at this time, too, that is more likely.
+    fn reaction(&self, waited: u64) -> u64 {
+        match self.direction {
+            Some(Direction::Out) => AT_ONCE,
+            _ if !FAULT.contains(&waited) => ROUND_TRIP,
+            _ => SHORT_ROUND_TRIP,
+        }
+    }
+
     /// Whether a packet that was passed over is late: the responder has not complained, and no timer can have run out.
     pub(super) fn is_late(&self, packet: &Seen) -> bool {
+        // Packets leave in order, and what goes again comes behind what went again before it.
+        if self.direction == Some(Direction::Out) || self.follows(packet).is_some() {
+            return false;
+        }
         // One NAK covers all that is missing until the packets are in sequence again.
         let recent = |nak: &LastNak| nak.time >= self.passed || packet.time < nak.time + DISCARDED.start;
         let missed = self.nak.is_some_and(|nak| recent(&nak) && !packet.psn.before(nak.psn));
@@ -279,4 +313,10 @@ impl Half {
         }
         true
     }
+}
+
+/// Whether a requester may still wait for an RNR NAK with this timer code.
+fn waits_still(nak: u64, code: u8, now: u64) -> bool {
+    let delay = RnrTimer::new(code).delay().as_nanos() as u64;
+    now.saturating_sub(nak) <= RNR_FACTOR * delay.max(1_000_000)
 }

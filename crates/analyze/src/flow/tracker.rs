@@ -178,7 +178,7 @@ impl Tracker {
         self.flows.push(Flow {
             key,
             partner: None,
-            half: Half::default(),
+            half: Half::new(source.direction),
             record: Record::default(),
             pairing: Pairing::None,
             source,

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | damming | its adapter lost a request during a replay, and a timeout or a sequence NAK brought it back |
 //! | flood | READs of four QPs dropped responses 2 ms after their pages came and took others; false if none did twice |
-//! | write-flood | for missing pages or dropped ACKs, 96 packets and three times the new ones went again |
+//! | write-flood | for missing pages, dropped ACKs or responses, 96 packets and three times the new ones went again |
 //! | responder-page-fault | an RNR NAK was sent because a page was missing |
 //! | requester-page-fault | a response to a READ was dropped because a page was missing, or its event not served |
 //! | retry-exhausted | its QP failed with a retry counter that was exceeded, and packets show the silence after it |
@@ -221,7 +221,9 @@ impl Judge<'_> {
             Some(vec![lost, read, back.repetition])
         }));
         // Another repetition may hide that the adapter lost a request, and packets that came twice begin replays, too.
-        if truth != Truth::Yes && self.facts.dammed > 0 { Truth::Either } else { truth }
+        // Adapters without the flaw drop what is behind a repeated READ that waits for its page: the packets are the same.
+        let same = self.facts.dammed > 0 || self.facts.go_backs.iter().any(|back| back.behind_read);
+        if truth != Truth::Yes && same { Truth::Either } else { truth }
     }
 
     fn not_ready(&self, counts: impl Fn(&super::facts::NotReady) -> bool) -> Truth {
@@ -237,7 +239,19 @@ impl Judge<'_> {
 
     fn ended(&self) -> bool {
         let gone = |p: &super::log::PacketLog| p.lost == Some(weir_sim::Loss::NoDestination);
-        matches!(self.half.failed, Some((Failed::Retries, _))) || self.half.packets.iter().any(gone)
+        matches!(self.half.failed, Some((Failed::Retries, _)))
+            || self.half.packets.iter().any(gone)
+            || self.is_silent_at_the_end()
+    }
+
+    /// Two timeouts or more until the end of the capture, and no response since: to the packets, the peer is gone.
+    fn is_silent_at_the_end(&self) -> bool {
+        let responses = self.half.packets.iter().filter(|p| !p.what.is_request() && self.view.has(p.id));
+        let last = responses.map(|p| p.sent).max().unwrap_or(0);
+        let waits = |back: &&super::facts::GoBack| {
+            back.why == Why::Timeout && back.at > last && self.view.all(&[back.before, back.repetition])
+        };
+        self.facts.go_backs.iter().filter(waits).count() >= 2
     }
 
     fn timeout(&self) -> Truth {
@@ -245,10 +259,13 @@ impl Judge<'_> {
         if self.ended() && timeouts().next().is_some() {
             return Truth::Either; // it is part of what ended the connection
         }
-        let own = timeouts().filter(|back| back.dammed.is_none());
-        let truth = self.any(own.map(|back| vec![back.before, back.repetition]));
-        let both = |back: &super::facts::GoBack| back.dammed.is_some() && back.lost || back.doubled;
-        if truth != Truth::Hidden && timeouts().any(both) { Truth::Either } else { truth }
+        // Damming, or a loss at the same moment: the packets do not tell.
+        let both = |back: &super::facts::GoBack| back.dammed.is_some() && back.lost || back.doubled || back.behind_read;
+        let own = timeouts().filter(|back| back.dammed.is_none() && !both(back));
+        match self.any(own.map(|back| vec![back.before, back.repetition])) {
+            Truth::No if timeouts().any(both) => Truth::Either,
+            truth => truth,
+        }
     }
 
     fn loss(&self) -> Truth {
