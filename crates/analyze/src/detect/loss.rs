@@ -20,6 +20,10 @@ use weir_wire::Psn;
 /// Sequence NAKs that are kept.
 const MISSED: usize = 16;
 
+/// So many packets at most overtake a late one, and the responder asks for them within this time, ns.
+const OVERTAKING: i32 = 256;
+const MOMENT: u64 = 300_000;
+
 /// Losses by flow.
 #[derive(Debug, Default)]
 pub struct Losses {
@@ -34,8 +38,10 @@ struct Lost {
     timeouts: u64,
     /// The repetitions that follow belong to it.
     open: bool,
-    /// The PSNs of the last sequence NAKs.
-    missed: VecDeque<Psn>,
+    /// The last sequence NAKs: PSN and time.
+    missed: VecDeque<(Psn, u64)>,
+    /// The last packet that came late: PSN and time.
+    late: Option<(Psn, u64)>,
     /// The last response behind one that is missing.
     gap: Option<FrameId>,
 }
@@ -46,11 +52,14 @@ impl Losses {
             return;
         }
         let lost = self.flows.entry(flow).or_default();
+        if lost.late.is_some_and(|late| overtook(late, (nak.psn, nak.time))) {
+            return;
+        }
         lost.requests += 1;
         if lost.missed.len() == MISSED {
             lost.missed.pop_front();
         }
-        lost.missed.push_back(nak.psn);
+        lost.missed.push_back((nak.psn, nak.time));
         lost.seen.evidence(&[nak.frame]);
         if let Some(request) = request {
             lost.seen.evidence(&[request.last.frame]);
@@ -60,13 +69,14 @@ impl Losses {
 
     /// What the responder missed came late: it was not lost.
     pub fn late(&mut self, flow: FlowId, at: &Seen) {
-        if let Some(lost) = self.flows.get_mut(&flow)
-            && let Some(place) = lost.missed.iter().position(|missed| *missed == at.psn)
-        {
-            lost.missed.remove(place);
-            lost.requests = lost.requests.saturating_sub(1);
-            lost.seen.count = lost.seen.count.saturating_sub(1);
-        }
+        let lost = self.flows.entry(flow).or_default();
+        let late = (at.psn, at.time);
+        lost.late = Some(late);
+        let before = lost.missed.len();
+        lost.missed.retain(|missed| missed.0 != at.psn && !overtook(late, *missed));
+        let fewer = (before - lost.missed.len()) as u64;
+        lost.requests = lost.requests.saturating_sub(fewer);
+        lost.seen.count = lost.seen.count.saturating_sub(fewer);
     }
 
     pub fn response_gap(&mut self, flow: FlowId, at: &Seen) {
@@ -138,4 +148,11 @@ impl Losses {
         }
         findings
     }
+}
+
+/// Whether a sequence NAK is for a packet that overtook a late one: the responder dropped it, because the late packet was
+/// missing, and asks for it once that has come. Both are PSN and time.
+fn overtook(late: (Psn, u64), nak: (Psn, u64)) -> bool {
+    let behind = nak.0.since(late.0);
+    (1..OVERTAKING).contains(&behind) && nak.1 >= late.1 && nak.1 < late.1 + MOMENT
 }

@@ -2,10 +2,10 @@
 //!
 //! At the responder: each RNR NAK for a missing page makes the requester send again all that is open, so N packets on M
 //! missing pages become up to N·M. At the requester: a QP with page faults that wait for their events drops ACKs and
-//! repeats what was acknowledged.
+//! responses. It repeats what was acknowledged, and the data behind a READ with a dropped response.
 //!
 //! Evidence: requests that carry data, of which [`PACKETS`] or more were repetitions after RNR NAKs for [`PAGES`] or
-//! more different PSNs, or repetitions of what was acknowledged, and at least [`SHARE`] times as many as were new. A
+//! more different PSNs, or repetitions after dropped ACKs and responses, and at least [`SHARE`] times as many as were new. A
 //! lossy network does not look like that: its repetitions follow sequence NAKs and timeouts. A receiver that posts its
 //! receives late does not, either: its RNR NAKs come at once and are for SENDs.
 
@@ -26,9 +26,9 @@ pub struct WriteFlood {
 #[derive(Debug, Default)]
 struct Repeated {
     seen: Sightings,
-    /// Repetitions after RNR NAKs, and of what was acknowledged.
+    /// Repetitions after RNR NAKs, and after ACKs and responses that the requester dropped.
     rnr: u64,
-    acknowledged: u64,
+    dropped: u64,
     /// Different PSNs with RNR NAKs, one after the other.
     pages: u64,
     last: Option<Psn>,
@@ -52,10 +52,10 @@ impl WriteFlood {
                 repeated.seen.see_repeat(repeat);
                 repeated.rnr += 1;
             }
-            Cause::Acknowledged => {
+            Cause::Acknowledged | Cause::Discarded => {
                 let repeated = self.flows.entry(flow).or_default();
                 repeated.seen.see_repeat(repeat);
-                repeated.acknowledged += 1;
+                repeated.dropped += 1;
             }
             _ => {}
         }
@@ -75,20 +75,20 @@ impl WriteFlood {
         for (flow, repeated) in &self.flows {
             let stats = &end.flow(*flow).record.stats;
             let new = stats.requests.saturating_sub(stats.repeats).max(1);
-            let counted = repeated.rnr + repeated.acknowledged;
+            let counted = repeated.rnr + repeated.dropped;
             let responder = repeated.rnr >= PACKETS && repeated.pages >= PAGES && faults.has(end, *flow);
-            let requester = repeated.acknowledged >= PACKETS;
+            let requester = repeated.dropped >= PACKETS;
             if !(responder || requester) || (counted as f64) < SHARE * new as f64 {
                 continue;
             }
             let text = format!(
                 "{} carried data that had been sent before ({:.1} times the new packets): {} after RNR NAKs on {}, {} \
-                 although acknowledged.",
+                 because the requester dropped ACKs or responses.",
                 times(counted, "packet"),
                 counted as f64 / new as f64,
                 repeated.rnr,
                 times(repeated.pages, "page"),
-                repeated.acknowledged,
+                repeated.dropped,
             );
             let advice = [advice::prefetch(), advice::no_odp(), advice::short_rnr()].concat();
             let confidence = paired(end, *flow, 0.95);

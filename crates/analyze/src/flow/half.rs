@@ -9,11 +9,15 @@ use super::replay::Replay;
 use super::request::{LARGEST_MTU, Request, SMALLEST_MTU, psns_of};
 use crate::packet::Seen;
 use std::collections::VecDeque;
+use weir_capture::Direction;
 use weir_wire::Psn;
 
 /// The state of one half.
 #[derive(Debug, Default)]
 pub struct Half {
+    /// Which way its requests pass the point of capture: out of the requester's host, or into the responder's. `None`:
+    /// the capture does not tell.
+    pub(super) direction: Option<Direction>,
     /// The PSN after the last new request.
     pub(super) next: Option<Psn>,
     /// Requests without a complete response, in the order of their PSNs.
@@ -49,6 +53,7 @@ pub struct Half {
     pub(super) replay: Replay,
     /// The last PSN that an ACK covered.
     pub(super) acknowledged: Option<Psn>,
+    pub(super) acks: Acks,
     /// Some response was seen.
     pub(super) has_responses: bool,
 }
@@ -61,6 +66,8 @@ pub(super) struct Late {
     pub again: Option<Seen>,
     /// The requester sent it again, and all that follows.
     pub resent: bool,
+    /// The packet before it when it came once more.
+    pub within: Option<Psn>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +86,16 @@ pub(super) struct LastNak {
     pub rnr: Option<u8>,
 }
 
+/// The PSNs of the last ACKs.
+#[derive(Debug, Default)]
+pub(super) struct Acks {
+    psns: [Psn; ACKS],
+    count: usize,
+}
+
+/// ACKs that are kept: those of a round trip, after which none comes twice.
+const ACKS: usize = 32;
+
 /// The most open requests that are kept. Adapters have up to 32,768 work requests in a queue, of which few are open.
 pub const OPEN: usize = 16_384;
 /// READs and atomics that are kept for their repetition; adapters have 16 in flight, 128 at most.
@@ -92,7 +109,26 @@ const RESTART: u32 = 1 << 15;
 /// Packets that may have been late.
 pub(super) const LATE: usize = 16;
 
+impl Acks {
+    pub fn enter(&mut self, psn: Psn) {
+        self.psns[self.count % ACKS] = psn;
+        self.count += 1;
+    }
+
+    pub fn newest(&self) -> Option<Psn> {
+        self.count.checked_sub(1).map(|last| self.psns[last % ACKS])
+    }
+
+    pub fn contain(&self, psn: Psn) -> bool {
+        self.psns[..self.count.min(ACKS)].contains(&psn)
+    }
+}
+
 impl Half {
+    pub fn new(direction: Option<Direction>) -> Half {
+        Half { direction, ..Half::default() }
+    }
+
     /// Takes a request of this half's requester.
     pub fn request(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
         self.decide(packet, sink);
@@ -111,8 +147,8 @@ impl Half {
             && self.place(packet.psn).is_none()
         {
             self.settle_all(sink);
-            let has_responses = self.has_responses;
-            *self = Half { began: packet.time, has_responses, ..Half::default() };
+            let Half { has_responses, direction, .. } = *self;
+            *self = Half { began: packet.time, has_responses, direction, ..Half::default() };
         }
         let next = *self.next.get_or_insert(packet.psn);
         let ahead = if known { 0 } else { packet.psn.since(next) };
@@ -136,7 +172,7 @@ impl Half {
                 if self.late.len() == LATE {
                     self.late.pop_front();
                 }
-                self.late.push_back(Late { first: *packet, again: None, resent: false });
+                self.late.push_back(Late { first: *packet, again: None, resent: false, within: None });
             }
             let request = Request::new(packet, self.mtu, self.began);
             sink(Event::New(&request));
@@ -229,7 +265,9 @@ impl Half {
     }
 
     fn repeat_done(&mut self, at: usize, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        let behind = self.done.get(at + 1).and_then(Request::answered).map(|answered| answered.time);
         let mut request = self.done.remove(at).expect("its place was found");
+        request.followed = behind.unwrap_or(self.progress);
         self.repeat(&mut request, packet, sink);
         self.insert(request);
     }

@@ -4,7 +4,8 @@ use super::event::{Cause, Event, Repeat};
 use super::half::{Burst, Half, LATE, LastNak};
 use super::request::{Request, Transmission};
 use crate::packet::Seen;
-use weir_wire::Psn;
+use weir_capture::Direction;
+use weir_wire::{Psn, RnrTimer};
 
 /// Requests that are repeated together follow each other within this time, ns.
 const BURST: u64 = 1_000_000;
@@ -15,10 +16,32 @@ const SHORTEST_TIMEOUT: u64 = 1_000_000;
 /// and time stamps jitter. Sooner, a later response made it repeat; later, its ACK timer: the response was lost behind
 /// the point of capture.
 const DISCARDED: std::ops::Range<u64> = 300_000..3_000_000;
+/// For a missing page, adapters repeat between these times, ns: 0.5 to 0.8 ms (T 4.2).
+const FAULT: std::ops::Range<u64> = 480_000..950_000;
+/// A requester that misses a response repeats within this time after a later one has come, ns: at its own host, and at
+/// the responder's, after a round trip over a busy network and over a network without load.
+const AT_ONCE: u64 = 5_000;
+const ROUND_TRIP: u64 = 100_000;
+const SHORT_ROUND_TRIP: u64 = 20_000;
+const LONG_ROUND_TRIP: u64 = 150_000;
+/// An RNR wait may become this much longer than the delay asked for; adapters wait up to five times as long (T fig 6.2).
+const RNR_FACTOR: u64 = 20;
 /// Repetitions that wait for the first response.
 const UNANSWERED: usize = 64;
 /// So many packets that come again in a row did not come twice by chance.
 const GO_BACK: usize = 8;
+
+impl LastNak {
+    /// Whether a sequence NAK, a moment ago, asked for this packet.
+    fn asked_for(&self, packet: &Seen) -> bool {
+        self.rnr.is_none() && self.psn == packet.psn && self.is_recent(packet.time)
+    }
+
+    /// Whether a requester may repeat for it now: it does so at once.
+    fn is_recent(&self, now: u64) -> bool {
+        now < self.time + DISCARDED.start
+    }
+}
 
 impl Half {
     pub(super) fn repeat(&mut self, request: &mut Request, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
@@ -37,7 +60,6 @@ impl Half {
             request: Some(*request),
         };
         self.report(repeat, sink);
-        let answered_before = request.answered().is_some();
         request.sent += 1;
         request.discards += u32::from(cause == Cause::Discarded);
         if cause == Cause::Timeout && follows.is_none() {
@@ -46,22 +68,46 @@ impl Half {
             }
             request.timeouts_in_row += 1;
         }
+        let sent_before = request.last.time;
         request.last = Transmission { time: packet.time, frame: packet.frame };
         request.set_answered(None);
         request.received = packet.psn.since(request.psn).max(0) as u32;
-        request.during_replay = self.replay.covers(request, packet.time);
-        // What the responder did not have is no duplicate for it.
-        if cause != Cause::SequenceNak && (cause != Cause::Unseen || answered_before) {
+        let duplicate = self.is_duplicate(request, cause, follows.is_some(), sent_before);
+        request.during_replay = !duplicate && self.replay.covers(request, packet.time);
+        if duplicate {
             self.replay.repeated(request);
         }
         self.burst = Some(Burst { psn: packet.psn, time: packet.time, cause });
+    }
+
+    /// Whether the responder has a request that is repeated, so that it replays the response.
+    fn is_duplicate(&self, request: &Request, cause: Cause, follows: bool, sent_before: u64) -> bool {
+        if request.executed {
+            return true;
+        }
+        let refused = self.nak.is_some_and(|nak| nak.time >= sent_before && !request.psn.before(nak.psn));
+        match cause {
+            // What was in flight behind an answered request has arrived, too, unless the responder lost it.
+            Cause::ResponseGap | Cause::Acknowledged => !request.during_replay && !refused,
+            // Its response has had the time to come.
+            Cause::Discarded => false,
+            // A READ that meets a page fault is known from then on. What came behind it was out of sequence.
+            Cause::Rnr { .. } => !follows,
+            Cause::Timeout => !follows && !request.during_replay,
+            Cause::SequenceNak | Cause::Unseen => false,
+        }
     }
 
     pub(super) fn repeat_forgotten(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
         let follows = self.follows(packet);
         let waited = packet.time.saturating_sub(self.progress);
         // A NAK makes a requester go back that dropped the ACKs before it.
-        let nak = self.nak.filter(|nak| nak.time == self.progress || nak.rnr.is_some() && nak.time >= self.last_sent);
+        let obeyed = |nak: &LastNak| match nak.rnr {
+            Some(code) if !waits_still(nak.time, code, packet.time) => false,
+            Some(_) => nak.time == self.progress || nak.time >= self.last_sent || nak.psn == packet.psn,
+            None => nak.time == self.progress && nak.is_recent(packet.time) || nak.asked_for(packet),
+        };
+        let nak = self.nak.filter(obeyed);
         let by_nak = nak.map(|nak| nak.rnr.map_or(Cause::SequenceNak, |code| Cause::Rnr { code }));
         let cause = follows.or(by_nak).unwrap_or(match waited {
             _ if !self.has_responses => Cause::Unseen,
@@ -112,10 +158,12 @@ impl Half {
                     sink(Event::Late { at: &late.first });
                     return false;
                 }
-                None if next.psn == late.first.psn && near => late.again = Some(*next),
+                None if next.psn == late.first.psn && near => (late.again, late.within) = (Some(*next), *newest),
                 None => {}
                 Some(again) => {
-                    if !follows {
+                    // What was being repeated goes on. A repetition would begin anew.
+                    let goes_on = |at: Psn| late.first.psn.before(at) && at.before(next.psn);
+                    if !follows || late.within.is_some_and(goes_on) {
                         sink(Event::Late { at: &again });
                     }
                     return false;
@@ -173,18 +221,36 @@ impl Half {
         }
         // A sequence NAK makes a requester repeat at once.
         let obeyed = |nak: &LastNak| match nak.rnr {
+            Some(code) if !waits_still(nak.time, code, packet.time) => false,
             Some(_) => nak.time >= since && nak.psn.before(request.end()) || nak.time >= self.last_sent,
-            None => nak.time >= since && nak.psn.before(request.end()) && packet.time < nak.time + DISCARDED.start,
+            // The requester obeys it although the missing packet came late meanwhile.
+            None if request.sent == 1 && nak.asked_for(packet) => true,
+            None => nak.time >= since && nak.psn.before(request.end()) && nak.is_recent(packet.time),
         };
-        if let Some(nak) = self.nak.filter(obeyed) {
+        // A NAK for a later request repeats no answered READ, unless the requester dropped the response.
+        let later_than_answered = |nak: &LastNak| {
+            let waited = request.answered().map(|answered| packet.time.saturating_sub(answered.time));
+            !nak.psn.before(request.end()) && waited.is_some_and(|waited| DISCARDED.contains(&waited))
+        };
+        if let Some(nak) = self.nak.filter(|nak| obeyed(nak) && !later_than_answered(nak)) {
             let cause = nak.rnr.map_or(Cause::SequenceNak, |code| Cause::Rnr { code });
             return (cause, nak.time);
         }
         if let Some(answered) = request.answered() {
+            // The NAK for a later packet says that this one was executed: the requester misses its response.
+            let skipped = |nak: &LastNak| nak.rnr.is_none() && !nak.psn.before(request.end());
+            if let Some(nak) = self.nak.filter(|nak| skipped(nak) && nak.is_recent(packet.time))
+                && nak.time > answered.time
+            {
+                return (Cause::ResponseGap, nak.time);
+            }
+            // A later response has just left, the first one since: it made the requester miss this one.
+            let missed = request.followed > answered.time
+                && packet.time < request.followed + self.reaction(packet.time.saturating_sub(answered.time));
             let cause = match packet.time.saturating_sub(answered.time) {
                 waited if waited < DISCARDED.start => Cause::Unseen,
+                _ if missed => Cause::ResponseGap,
                 waited if waited < DISCARDED.end => Cause::Discarded,
-                // A later response has just left: it made the requester miss this one.
                 _ if self.progress > answered.time && packet.time < self.progress + DISCARDED.start => {
                     Cause::ResponseGap
                 }
@@ -193,7 +259,8 @@ impl Half {
             return (cause, answered.time);
         }
         // A requester repeats at once for a missing response, and only once.
-        let at_once = |gap: u64| gap >= since && packet.time.saturating_sub(gap) < DISCARDED.start;
+        let round_trip = if self.direction == Some(Direction::Out) { SHORT_ROUND_TRIP } else { LONG_ROUND_TRIP };
+        let at_once = |gap: u64| gap >= since && packet.time.saturating_sub(gap) < round_trip;
         if let Some(gap) = self.gap.filter(|gap| at_once(*gap))
             && request.kind.returns_data()
         {
@@ -206,12 +273,31 @@ impl Half {
         (Cause::Timeout, since)
     }
 
+    /// How long after a later response a requester repeats that misses an earlier one, ns. If it would repeat for a
+    /// missing page at this time, too, that is more likely.
+    fn reaction(&self, waited: u64) -> u64 {
+        match self.direction {
+            Some(Direction::Out) => AT_ONCE,
+            _ if !FAULT.contains(&waited) => ROUND_TRIP,
+            _ => SHORT_ROUND_TRIP,
+        }
+    }
+
     /// Whether a packet that was passed over is late: the responder has not complained, and no timer can have run out.
     pub(super) fn is_late(&self, packet: &Seen) -> bool {
+        // Packets leave in order, and what goes again comes behind what went again before it.
+        if self.direction == Some(Direction::Out) || self.follows(packet).is_some() {
+            return false;
+        }
         // One NAK covers all that is missing until the packets are in sequence again.
         let recent = |nak: &LastNak| nak.time >= self.passed || packet.time < nak.time + DISCARDED.start;
         let missed = self.nak.is_some_and(|nak| recent(&nak) && !packet.psn.before(nak.psn));
         !missed && packet.time.saturating_sub(self.passed) < DISCARDED.start
+    }
+
+    /// Whether no request with this PSN was seen, although one behind it was.
+    pub(super) fn is_missing(&self, psn: Psn) -> bool {
+        self.missing.iter().any(|(from, to)| !psn.before(*from) && psn.before(*to))
     }
 
     /// Whether this PSN was passed over; it is not missing any more.
@@ -227,4 +313,10 @@ impl Half {
         }
         true
     }
+}
+
+/// Whether a requester may still wait for an RNR NAK with this timer code.
+fn waits_still(nak: u64, code: u8, now: u64) -> bool {
+    let delay = RnrTimer::new(code).delay().as_nanos() as u64;
+    now.saturating_sub(nak) <= RNR_FACTOR * delay.max(1_000_000)
 }

@@ -45,9 +45,10 @@ impl Replay {
         }
     }
 
-    /// A READ was answered.
-    pub fn answered(&mut self, request: &Request, now: u64) {
-        if self.ended.is_none() && self.psns.is_some_and(|(_, end)| request.end() == end) {
+    /// A READ was answered; `waits` says whether a READ of these PSNs is still open.
+    pub fn answered(&mut self, request: &Request, now: u64, waits: impl Fn((Psn, Psn)) -> bool) {
+        let is_of = |(first, end): &(Psn, Psn)| !request.psn.before(*first) && request.psn.before(*end);
+        if self.ended.is_none() && self.psns.filter(is_of).is_some_and(|psns| !waits(psns)) {
             self.ended = Some(now);
         }
     }

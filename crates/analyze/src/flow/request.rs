@@ -35,8 +35,12 @@ pub struct Request {
     pub row_began: u64,
     /// The last complete response to the last transmission.
     answered: Transmission,
+    /// When the next response to a later request came; known once it is repeated.
+    pub followed: u64,
     /// Of a READ: PSNs of the response that were seen in a row since its last transmission.
     pub received: u32,
+    /// The responder has it: it has answered it, in part at least, or a later request.
+    pub executed: bool,
     /// The last transmission was a request that the responder did not know, while it replayed a READ.
     pub during_replay: bool,
     /// The first transmission was that.
@@ -81,7 +85,9 @@ impl Request {
             timeouts_in_row: 0,
             row_began: 0,
             answered: Transmission::default(),
+            followed: 0,
             received: 0,
+            executed: false,
             during_replay: false,
             first_during_replay: false,
         }
@@ -94,6 +100,7 @@ impl Request {
 
     /// Enters a complete response, or that there is none to a new transmission.
     pub fn set_answered(&mut self, answered: Option<Transmission>) {
+        self.executed |= answered.is_some();
         self.answered = answered.unwrap_or_default();
     }
 

@@ -3,7 +3,7 @@
 use super::event::{Event, Nak};
 use super::half::Half;
 use super::request::{Request, Transmission};
-use crate::packet::Seen;
+use crate::packet::{Kind, Seen};
 use weir_wire::{NakCode, Operation, Psn, Syndrome};
 
 /// READs and atomics in flight; adapters have 128 at most.
@@ -61,12 +61,14 @@ impl Half {
             self.complete_until(packet.psn.next(), packet, sink);
             self.keep_early(packet);
         } else {
-            // The peer responds, although with nothing new.
+            // The peer responds, although with nothing new. An ACK that a later one has overtaken is not there twice.
             self.progress = packet.time;
-            if self.acknowledged != Some(packet.psn) && !self.done.iter().any(|done| done.covers(packet.psn)) {
+            let newest = self.acks.newest() == Some(packet.psn) || self.acknowledged == Some(packet.psn);
+            if !newest && self.acks.contain(packet.psn) && !self.done.iter().any(|done| done.covers(packet.psn)) {
                 sink(Event::Stray { at: packet });
             }
         }
+        self.acks.enter(packet.psn);
     }
 
     /// The common part of NAKs: requests before theirs are acknowledged.
@@ -95,6 +97,7 @@ impl Half {
             if self.open[at].kind.returns_data() {
                 // The responder executed it, so that its response is lost or late.
                 self.gap = Some(packet.time);
+                self.open[at].executed = true;
                 at += 1;
                 continue;
             }
@@ -134,10 +137,14 @@ impl Half {
             self.progress = packet.time;
             return;
         }
+        if offset < expected && request.sent == 1 {
+            let request = *request;
+            return sink(Event::AnsweredAgain { at: packet, request: &request });
+        }
         if offset < expected && offset > 0 {
             return; // a part of an older response
         }
-        request.received = offset + 1;
+        (request.received, request.executed) = (offset + 1, true);
         if packet.opcode.ends_message() {
             if !request.psns_certain {
                 (request.psns, request.psns_certain) = (offset + 1, true);
@@ -166,10 +173,21 @@ impl Half {
         let mut request = self.open.remove(at).expect("the caller found it");
         request.set_answered(Some(Transmission { time: packet.time, frame: packet.frame }));
         if request.sent > 1 {
-            self.replay.answered(&request, packet.time);
+            self.end_replay(&request, packet.time);
         }
         self.progress = packet.time;
         self.keep_done(request, sink);
+    }
+
+    /// A READ was answered. Responses leave in the order of the PSNs, so that the replay goes on while one before it is
+    /// open: what came is an earlier response.
+    fn end_replay(&mut self, request: &Request, now: u64) {
+        let Half { open, replay, .. } = self;
+        let waits = |(first, end): (Psn, Psn)| {
+            let from = open.partition_point(|open| open.psn.before(first));
+            open.range(from..).take_while(|open| open.psn.before(end)).any(|open| open.kind == Kind::Read)
+        };
+        replay.answered(request, now, waits);
     }
 
     /// A response acknowledges the requests before its own (IBTA 9.7.5.1.2). Returns the new place of the request.
@@ -185,6 +203,9 @@ impl Half {
     fn unexplained(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
         if let Some(request) = self.done.iter().find(|done| done.covers(packet.psn)).copied() {
             if !packet.opcode.ends_message() {
+                if request.sent == 1 {
+                    sink(Event::AnsweredAgain { at: packet, request: &request });
+                }
                 return;
             }
             if let Some(ended) = self.replay.answered_again(&request, packet.time) {
@@ -196,7 +217,7 @@ impl Half {
             sink(Event::AnsweredAgain { at: packet, request: &request });
         } else if self.is_beyond(packet.psn) {
             self.keep_early(packet);
-        } else {
+        } else if !self.is_missing(packet.psn) {
             sink(Event::Stray { at: packet });
         }
     }

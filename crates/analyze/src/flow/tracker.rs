@@ -178,7 +178,7 @@ impl Tracker {
         self.flows.push(Flow {
             key,
             partner: None,
-            half: Half::default(),
+            half: Half::new(source.direction),
             record: Record::default(),
             pairing: Pairing::None,
             source,
@@ -204,7 +204,7 @@ impl Tracker {
         match &mut flow.held {
             Some(held) if held.len() < HELD => held.push(*packet),
             Some(_) => {
-                let best = self.free_best(id);
+                let best = self.free_best(id).or_else(|| self.by_rank(id));
                 match best.or_else(|| self.of_same_rank(id)).or_else(|| self.that_chose(id)) {
                     Some(partner) => self.pair(id, partner, Pairing::Likely, sink),
                     None => self.release(id, sink),
@@ -237,11 +237,19 @@ impl Tracker {
         let others = self.alone.get(&(to, from))?;
         // On loopback both directions have the same addresses.
         let fits = |other: &&FlowId| **other != id && self.flows[other.0 as usize].may_have_asked(packet);
-        let candidates: Vec<FlowId> = others.iter().filter(fits).take(CANDIDATES).copied().collect();
+        let candidates: Vec<FlowId> = others.iter().filter(fits).take(CANDIDATES + 1).copied().collect();
         if let [only] = candidates[..] {
             return Some((only, Pairing::Psn));
         }
         let port = flow.source.port;
+        if candidates.len() > CANDIDATES {
+            // Counting for some of them would choose one of those.
+            let is_first = flow.held.as_ref().is_some_and(Vec::is_empty);
+            let agrees = |other: &&FlowId| port == source_port(qpn, self.flows[other.0 as usize].key.qpn);
+            let mut agreeing = others.iter().filter(|_| is_first && port != 0).filter(agrees).filter(fits);
+            let only = agreeing.next().filter(|_| agreeing.next().is_none());
+            return only.map(|partner| (*partner, Pairing::Likely));
+        }
         let mut votes = flow.votes.clone();
         for candidate in candidates {
             let other = &self.flows[candidate.0 as usize];
@@ -331,6 +339,56 @@ impl Tracker {
                 self.pair(id, partner, Pairing::Likely, sink);
             }
         }
+        self.pair_by_rank(sink);
+    }
+
+    /// Pairs what had more than [`CANDIDATES`] candidates, in the order of the QP numbers.
+    fn pair_by_rank(&mut self, sink: &mut impl Sink) {
+        let mut pairs = Vec::new();
+        for (from, to) in self.alone.keys().filter(|(from, to)| from != to) {
+            let both = self.answering(*from, *to).into_iter().zip(self.asking(*to, *from));
+            pairs.extend(both.filter(|(answering, asking)| self.fit(*answering, *asking)));
+        }
+        pairs.into_iter().for_each(|(one, other)| self.pair(one, other, Pairing::Likely, sink));
+    }
+
+    /// The flow with the same rank among the QP numbers of the other direction, where too many fit to count them.
+    fn by_rank(&self, id: FlowId) -> Option<FlowId> {
+        let FlowKey { from, to, .. } = self.flows[id.0 as usize].key;
+        let beside = self.alone.get(&(to, from))?;
+        if from == to || beside.len() <= CANDIDATES {
+            return None;
+        }
+        let rank = |flows: Vec<FlowId>| flows.iter().position(|flow| *flow == id);
+        if let Some(rank) = rank(self.answering(from, to)) {
+            return self.asking(to, from).get(rank).copied().filter(|other| self.fit(id, *other));
+        }
+        let rank = rank(self.asking(from, to))?;
+        self.answering(to, from).get(rank).copied().filter(|other| self.fit(*other, id))
+    }
+
+    /// The flows between two addresses that wait with responses, in the order of the QP numbers.
+    fn answering(&self, from: Address, to: Address) -> Vec<FlowId> {
+        self.waiting(from, to, Seen::is_response)
+    }
+
+    /// The same of those that wait with requests.
+    fn asking(&self, from: Address, to: Address) -> Vec<FlowId> {
+        self.waiting(from, to, |packet| !packet.is_response())
+    }
+
+    fn waiting(&self, from: Address, to: Address, with: impl Fn(&Seen) -> bool) -> Vec<FlowId> {
+        let waits = |id: &&FlowId| self.flows[id.0 as usize].held.as_ref().is_some_and(|held| held.iter().any(&with));
+        let mut ids: Vec<FlowId> = self.alone.get(&(from, to)).into_iter().flatten().filter(waits).copied().collect();
+        ids.sort_by_key(|id| self.flows[id.0 as usize].key.qpn);
+        ids
+    }
+
+    /// Whether a response that waits can belong to a request of the other flow.
+    fn fit(&self, answering: FlowId, asking: FlowId) -> bool {
+        let held = self.flows[answering.0 as usize].held.iter().flatten();
+        let asking = &self.flows[asking.0 as usize];
+        held.filter(|packet| packet.is_response()).any(|packet| asking.may_have_asked(packet))
     }
 
     /// A flow's packets wait no longer for a partner.

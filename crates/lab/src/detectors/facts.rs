@@ -41,6 +41,8 @@ pub struct GoBack {
     pub dammed: Option<[u64; 2]>,
     /// The adapter lost a request, and its requester had repeated no READ: the network had doubled it.
     pub doubled: bool,
+    /// The request arrived, and the responder dropped it, because a repeated READ before it still waited for its page.
+    pub behind_read: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +82,7 @@ pub struct Drop {
 pub enum Again {
     /// A page was missing at the responder.
     Page,
-    /// The requester dropped the ACK.
+    /// The requester dropped the ACK, or the response to a READ before it.
     Deaf,
     Other,
 }
@@ -156,7 +158,7 @@ impl Finder<'_> {
                 Event::Dropped { psn, page } => {
                     let Some(response) = self.last_arrival(n) else { continue };
                     let read = half.packets[response].what == What::Response;
-                    again = if read { Again::Other } else { Again::Deaf };
+                    again = Again::Deaf;
                     let late = (!page).then(|| entry.at.saturating_sub(self.page_came(psn, pages)));
                     let response = half.packets[response].id;
                     let operation = half.operation(psn);
@@ -203,12 +205,7 @@ impl Finder<'_> {
         {
             let network = |lost: &&usize| half.packets[**lost].lost != Some(Loss::Adapter);
             let dammed = self.open.iter().filter(behind).find(|lost| !network(lost)).copied();
-            let replayed = |dammed: usize| {
-                let is = |p: &&super::log::PacketLog| p.what == What::Ask && p.repeated;
-                let near = |p: &&super::log::PacketLog| p.sent + REPLAY > half.packets[dammed].sent;
-                let read = half.packets[..dammed].iter().rev().find(is).filter(near);
-                read.map(|read| [half.packets[dammed].id, read.id])
-            };
+            let replayed = |dammed: usize| self.replayed(dammed).map(|read| [half.packets[dammed].id, read]);
             self.facts.go_backs.push(GoBack {
                 why,
                 before: half.packets[before].id,
@@ -219,6 +216,7 @@ impl Finder<'_> {
                 lost: self.open.iter().filter(behind).any(|lost| network(&lost)),
                 dammed: dammed.and_then(replayed),
                 doubled: dammed.is_some_and(|dammed| replayed(dammed).is_none()),
+                behind_read: why == Why::Timeout && self.is_behind_read(before),
             });
         }
         // Go-back-N: what was lost of this PSN goes again with this packet.
@@ -227,6 +225,45 @@ impl Finder<'_> {
             let offset = half.offset(half.packets[*lost].psn);
             offset < from || offset >= end && half.packets[*lost].what.is_request()
         });
+    }
+
+    /// The repeated READ that the responder replayed when it lost a packet; `None`: a READ that arrived twice.
+    fn replayed(&self, dammed: usize) -> Option<u64> {
+        let half = self.half;
+        let lost = &half.packets[dammed];
+        let until = lost.arrived.unwrap_or(lost.sent);
+        let near = |at: &u64| *at <= until && at + REPLAY > until;
+        // The requester repeated what the responder had: that shows in packets.
+        let had = |again: &super::log::PacketLog| {
+            half.packets.iter().any(|p| {
+                let same = p.what == What::Ask && half.operation(p.psn) == half.operation(again.psn);
+                same && p.lost.is_none() && p.arrived.is_some_and(|at| at < again.sent)
+            })
+        };
+        // The last duplicate to arrive is the one that is replayed.
+        let duplicates = half.packets.iter().filter(|packet| packet.what == What::Ask).flat_map(|packet| {
+            let again = packet.arrived.filter(|_| packet.repeated && packet.lost.is_none());
+            let again = again.map(|at| (at, had(packet).then_some(packet.id)));
+            [again, packet.twice.map(|at| (at, None))].into_iter().flatten()
+        });
+        duplicates.filter(|(at, _)| near(at)).max_by_key(|(at, _)| *at)?.1
+    }
+
+    /// Whether a packet arrived while a READ before it, which had been repeated, had no response.
+    fn is_behind_read(&self, place: usize) -> bool {
+        let half = self.half;
+        let packet = &half.packets[place];
+        let (Some(at), None) = (packet.arrived, packet.lost) else { return false };
+        let mut reads = half.packets[..place].iter().filter(|p| {
+            let near = p.arrived.is_some_and(|arrived| arrived <= at && arrived + REPLAY > at);
+            p.what == What::Ask && p.repeated && near && half.offset(p.psn) < half.offset(packet.psn)
+        });
+        reads.any(|read| {
+            let own = |p: &&super::log::PacketLog| {
+                p.what == What::Response && half.operation(p.psn) == half.operation(read.psn)
+            };
+            half.packets.iter().filter(own).any(|response| response.sent > at && response.sent < at + REPLAY)
+        })
     }
 
     /// The last transmission, before a place and a time, of the request that has this PSN.

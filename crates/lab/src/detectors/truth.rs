@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | damming | its adapter lost a request during a replay, and a timeout or a sequence NAK brought it back |
 //! | flood | READs of four QPs dropped responses 2 ms after their pages came and took others; false if none did twice |
-//! | write-flood | for missing pages or dropped ACKs, 96 packets and three times the new ones went again |
+//! | write-flood | for missing pages, dropped ACKs or responses, 96 packets and three times the new ones went again |
 //! | responder-page-fault | an RNR NAK was sent because a page was missing |
 //! | requester-page-fault | a response to a READ was dropped because a page was missing, or its event not served |
 //! | retry-exhausted | its QP failed with a retry counter that was exceeded, and packets show the silence after it |
@@ -146,7 +146,9 @@ fn first_taken(log: &Log) -> HashMap<u64, u64> {
 
 /// The truth about a server that stopped, as the client sees it.
 pub fn peer_stopped(scenario: &Scenario, log: &Log, facts: &[Facts], view: &View) -> Truth {
-    let (Ending::PeerStops(_), Some(stopped)) = (scenario.end, log.stopped) else { return Truth::No };
+    let (Ending::PeerStops(_), Some(stopped)) = (scenario.end, log.stopped) else {
+        return if falls_silent(log, facts, view) { Truth::Hidden } else { Truth::No };
+    };
     let mut answered = false;
     let mut waits = false;
     for (half, facts) in log.halves.iter().zip(facts).filter(|(half, _)| half.ends.requester.host == SIDES[0]) {
@@ -160,6 +162,34 @@ pub fn peer_stopped(scenario: &Scenario, log: &Log, facts: &[Facts], view: &View
             .any(|back| back.why == Why::Timeout && back.at > stopped && view.all(&[back.before, back.repetition]));
     }
     if answered && waits { Truth::Yes } else { Truth::Either }
+}
+
+/// Whether the client waits for a host of which its capture has no packet any more, through two timeouts or more: a
+/// network that loses all packets until the end cannot be told from a peer that stopped.
+fn falls_silent(log: &Log, facts: &[Facts], view: &View) -> bool {
+    let of_client = |half: &&Half| half.ends.requester.host == SIDES[0];
+    let last_from = |host| {
+        let sent = log.halves.iter().flat_map(|half| {
+            let from = |p: &&super::log::PacketLog| {
+                let sender = if p.what.is_request() { half.ends.requester } else { half.ends.responder };
+                let receiver = if p.what.is_request() { half.ends.responder } else { half.ends.requester };
+                sender.host == host && receiver.host == SIDES[0] && view.has(p.id)
+            };
+            half.packets.iter().filter(from).map(|p| p.sent)
+        });
+        sent.max()
+    };
+    let mut waiting = log.halves.iter().zip(facts).filter(|(half, _)| of_client(half));
+    waiting.any(|(half, facts)| {
+        if facts.go_backs.iter().filter(|back| back.why == Why::Timeout).count() < 2 {
+            return false; // most: to look for the host's last packet takes long
+        }
+        let Some(last) = last_from(half.ends.responder.host) else { return false };
+        let waits = |back: &&super::facts::GoBack| {
+            back.why == Why::Timeout && back.at > last && view.all(&[back.before, back.repetition])
+        };
+        facts.go_backs.iter().filter(waits).count() >= 2
+    })
 }
 
 /// So long after their page, dropped responses are a flood, ns.
@@ -194,7 +224,9 @@ impl Judge<'_> {
             Some(vec![lost, read, back.repetition])
         }));
         // Another repetition may hide that the adapter lost a request, and packets that came twice begin replays, too.
-        if truth != Truth::Yes && self.facts.dammed > 0 { Truth::Either } else { truth }
+        // Adapters without the flaw drop what is behind a repeated READ that waits for its page: the packets are the same.
+        let same = self.facts.dammed > 0 || self.facts.go_backs.iter().any(|back| back.behind_read);
+        if truth != Truth::Yes && same { Truth::Either } else { truth }
     }
 
     fn not_ready(&self, counts: impl Fn(&super::facts::NotReady) -> bool) -> Truth {
@@ -210,7 +242,19 @@ impl Judge<'_> {
 
     fn ended(&self) -> bool {
         let gone = |p: &super::log::PacketLog| p.lost == Some(weir_sim::Loss::NoDestination);
-        matches!(self.half.failed, Some((Failed::Retries, _))) || self.half.packets.iter().any(gone)
+        matches!(self.half.failed, Some((Failed::Retries, _)))
+            || self.half.packets.iter().any(gone)
+            || self.is_silent_at_the_end()
+    }
+
+    /// Two timeouts or more until the end of the capture, and no response since: to the packets, the peer is gone.
+    fn is_silent_at_the_end(&self) -> bool {
+        let responses = self.half.packets.iter().filter(|p| !p.what.is_request() && self.view.has(p.id));
+        let last = responses.map(|p| p.sent).max().unwrap_or(0);
+        let waits = |back: &&super::facts::GoBack| {
+            back.why == Why::Timeout && back.at > last && self.view.all(&[back.before, back.repetition])
+        };
+        self.facts.go_backs.iter().filter(waits).count() >= 2
     }
 
     fn timeout(&self) -> Truth {
@@ -218,10 +262,13 @@ impl Judge<'_> {
         if self.ended() && timeouts().next().is_some() {
             return Truth::Either; // it is part of what ended the connection
         }
-        let own = timeouts().filter(|back| back.dammed.is_none());
-        let truth = self.any(own.map(|back| vec![back.before, back.repetition]));
-        let both = |back: &super::facts::GoBack| back.dammed.is_some() && back.lost || back.doubled;
-        if truth != Truth::Hidden && timeouts().any(both) { Truth::Either } else { truth }
+        // Damming, or a loss at the same moment: the packets do not tell.
+        let both = |back: &super::facts::GoBack| back.dammed.is_some() && back.lost || back.doubled || back.behind_read;
+        let own = timeouts().filter(|back| back.dammed.is_none() && !both(back));
+        match self.any(own.map(|back| vec![back.before, back.repetition])) {
+            Truth::No if timeouts().any(both) => Truth::Either,
+            truth => truth,
+        }
     }
 
     fn loss(&self) -> Truth {
@@ -341,18 +388,38 @@ impl Judge<'_> {
         // Requests that arrive twice; or responses that do, or are sent again for a request that arrived twice.
         let counts = |p: &&super::log::PacketLog| {
             let request = p.what.is_request();
-            let again = p.twice.is_some() || p.repeated && p.ends;
-            let is = if request { p.twice.is_some() } else { p.what == What::Response && again };
+            let is = match p.what {
+                What::Ask | What::Data => p.twice.is_some(),
+                What::Response => p.twice.is_some() || p.repeated,
+                _ => false,
+            };
             is && self.view.arrives(self.half, request, p.id)
         };
-        let twice = self.half.packets.iter().filter(counts).count();
+        let twice = self.half.packets.iter().filter(counts).count() + self.old_acks();
         let again = |p: &&super::log::PacketLog| p.what.is_request() && p.repeated && self.view.has(p.id);
         let again = self.half.packets.iter().filter(again).count();
         match twice {
             6.. if twice > 3 * again => Truth::Yes,
-            0 => Truth::No,
+            0..=2 => Truth::No,
+            _ if twice < again => Truth::No,
             _ => Truth::Either,
         }
+    }
+
+    /// ACKs that came once more after a later one. The last ACK may come again: adapters repeat it.
+    fn old_acks(&self) -> usize {
+        let acks =
+            self.half.packets.iter().filter(|p| p.what == What::Ack && self.view.arrives(self.half, false, p.id));
+        let mut arrivals: Vec<(u64, u32)> = acks
+            .flat_map(|p| [p.arrived, p.twice].into_iter().flatten().map(|at| (at, self.half.offset(p.psn))))
+            .collect();
+        arrivals.sort_unstable();
+        let (mut seen, mut last) = (HashSet::new(), 0);
+        let mut is_old = |(_, psn): &(u64, u32)| {
+            last = last.max(*psn);
+            !seen.insert(*psn) && *psn < last
+        };
+        arrivals.iter().filter(|arrival| is_old(arrival)).count()
     }
 
     fn arrivals(&self, is: impl Fn(&super::log::PacketLog) -> bool) -> Truth {
