@@ -2,7 +2,6 @@
 //!
 //! [`posted_dummy`]: crate::Connection::posted_dummy
 //! [`cannot_start_again`]: crate::Connection::cannot_start_again
-//! [`again`]: crate::Connection::again
 
 use crate::request::{Kind, Remote};
 
@@ -15,8 +14,6 @@ pub enum Action {
     Dummy { kind: Kind, remote: Remote },
     /// Start the QP again, as the description of the crate says; or call [`cannot_start_again`].
     StartAgain,
-    /// Post what [`again`] returns.
-    PostAgain,
 }
 
 /// The request of a completion.

@@ -45,14 +45,12 @@ pub struct Connection<T> {
     dummies: u32,
     since_completion: u32,
     last_dummy: u64,
-    /// Requests are posted again in turn.
-    in_turn: bool,
+    /// After ERROR: completions of flushed requests, and how many there should be.
+    flushed: usize,
+    to_flush: usize,
     /// Starts since the last completion.
     starts: u32,
 }
-
-/// READs that are posted again in turn: adapters have at most as many on their way (max_qp_rd_atom).
-const IN_TURN: usize = 16;
 
 impl<T> Connection<T> {
     /// Of a QP that is not connected.
@@ -73,7 +71,8 @@ impl<T> Connection<T> {
             dummies: 0,
             since_completion: 0,
             last_dummy: 0,
-            in_turn: false,
+            flushed: 0,
+            to_flush: 0,
             starts: 0,
         }
     }
@@ -124,8 +123,7 @@ impl<T> Connection<T> {
         let psn = self.next_psn;
         self.next_psn = (psn + request.kind.psns(request.bytes, self.mtu)) & PSN;
         let request = Some(request);
-        let [barred, flushed, waits, repeats] = [false; 4];
-        self.open.push_back(Open { request, at, psn, dummy, again: 0, barred, flushed, waits, repeats });
+        self.open.push_back(Open { request, at, psn, dummy, again: 0, barred: false });
     }
 
     /// The adapter has refused the last request that was entered or passed.
@@ -148,7 +146,7 @@ impl<T> Connection<T> {
             (self.complete, self.starts) = (true, 0);
             self.learn(now, at);
         } else {
-            (self.ready, self.in_turn) = (false, false);
+            self.ready = false;
         }
         for place in 0..=at {
             let open = &mut self.open[place];
@@ -171,9 +169,6 @@ impl<T> Connection<T> {
     /// When to call [`Connection::poll`] next; `None`: not before the next post.
     pub fn next(&self) -> Option<u64> {
         let (since, bytes) = self.oldest()?;
-        if self.is_starting() {
-            return Some(since + self.patience.dummy_after(bytes));
-        }
         let dummy = self.may_post_dummy().then(|| self.dummy_at(since, bytes));
         [dummy, self.stuck_at(since, bytes)].into_iter().flatten().min()
     }
@@ -181,11 +176,6 @@ impl<T> Connection<T> {
     /// What to do now.
     pub fn poll(&mut self, now: u64) -> Option<Action> {
         let (since, bytes) = self.oldest()?;
-        if self.is_starting() {
-            // The peer has lost what was posted last, or is slow: what follows shows it.
-            self.in_turn &= now < since + self.patience.dummy_after(bytes);
-            return (!self.in_turn).then_some(Action::PostAgain);
-        }
         if self.stuck_at(since, bytes).is_some_and(|at| now >= at) {
             return Some(Action::StartAgain);
         }
@@ -217,72 +207,48 @@ impl<T> Connection<T> {
         }
     }
 
-    /// The caller has taken the QP to ERROR, and has polled a completion with IBV_WC_WR_FLUSH_ERR.
+    /// The caller has taken the QP to ERROR, and has polled a completion with IBV_WC_WR_FLUSH_ERR. All requests from the
+    /// first flushed one on are flushed, so their number tells which.
     pub fn flushed(&mut self, wr_id: u64) -> Flushed {
-        // In order: what comes before a flushed request without a completion of its own is over.
-        let after = self.open.iter().rposition(|open| open.flushed).map_or(0, |at| at + 1);
-        let matches = |open: &&mut Open<T>| open.request.as_ref().is_some_and(|request| request.wr_id == wr_id);
-        let Some(open) = self.open.iter_mut().skip(after).find(matches) else { return Flushed::Unknown };
-        open.flushed = true;
+        let matches = |open: &Open<T>| open.request.as_ref().is_some_and(|request| request.wr_id == wr_id);
+        if self.flushed == 0 {
+            let Some(first) = self.open.iter().position(matches) else { return Flushed::Unknown };
+            self.to_flush = self.open.len() - first;
+        }
+        self.flushed += 1;
         Flushed::Kept
     }
 
-    /// Whether the completion of each open request was polled after ERROR.
+    /// Whether the completion of each open request was polled after ERROR. If the program gave several requests the same
+    /// `wr_id`, fewer may come.
     pub fn is_quiet(&self) -> bool {
-        self.open.back().is_none_or(|last| last.flushed)
+        self.open.is_empty() || self.flushed != 0 && self.flushed >= self.to_flush
     }
 
     /// After ERROR: the PSN to start with. Requests that asked for no completion, before the first that lacks its own or
     /// was flushed, have succeeded; `each` gets them.
     pub fn resume(&mut self, mut each: impl FnMut(T)) -> u32 {
-        let lacks = |open: &Open<T>| open.flushed || open.request.as_ref().is_some_and(|request| request.signaled);
-        let first = self.open.iter().position(lacks).unwrap_or(self.open.len());
+        let flushed = self.open.len() - self.flushed.min(self.open.len());
+        let lacks = |open: &Open<T>| open.request.as_ref().is_some_and(|request| request.signaled);
+        let first = self.open.iter().position(lacks).unwrap_or(self.open.len()).min(flushed);
         for mut open in self.open.drain(..first) {
             if let Some(request) = open.request.take() {
                 self.dummies -= u32::from(open.dummy);
                 each(request.work);
             }
         }
-        (self.in_turn, self.since_completion, self.starts) = (true, 0, self.starts + 1);
-        let mut reads = 0;
-        for open in &mut self.open {
-            let read = open.request.as_ref().is_some_and(|request| request.kind == Kind::Read);
-            reads += usize::from(read);
-            (open.waits, open.repeats) = (open.request.is_some(), read && reads <= IN_TURN);
-        }
+        (self.flushed, self.to_flush) = (0, 0);
+        (self.since_completion, self.starts) = (0, self.starts + 1);
         self.open.front().map_or(self.next_psn, |open| open.psn)
     }
 
     /// The requests to post again, in order. Those that are `on_demand` go to pinned memory.
     pub fn again(&mut self, now: u64) -> impl Iterator<Item = &mut Request<T>> {
-        self.in_turn = false;
-        self.again_now(now)
-    }
-
-    /// As [`Connection::again`], in turn. An adapter with damming loses what arrives while it replays a READ, so others
-    /// follow after its completion: while [`Connection::is_starting`], call this again after each completion and for
-    /// [`Action::PostAgain`], and post nothing new.
-    pub fn again_in_turn(&mut self, now: u64) -> impl Iterator<Item = &mut Request<T>> {
-        self.again_now(now)
-    }
-
-    fn again_now(&mut self, now: u64) -> impl Iterator<Item = &mut Request<T>> {
-        let replayed = |open: &Open<T>| open.repeats && open.request.as_ref().is_some_and(|request| request.signaled);
-        let first = self.open.iter().position(replayed).filter(|_| self.in_turn);
-        if self.is_starting() {
-            self.served_until = now;
-        }
-        let until = first.map_or(usize::MAX, |first| first + 1);
-        self.open.iter_mut().take(until).filter(|open| open.waits).filter_map(move |open| {
-            (open.flushed, open.waits) = (false, false);
+        self.served_until = now;
+        self.open.iter_mut().filter_map(move |open| {
             (open.at, open.again) = (now, open.again + 1);
             open.request.as_mut()
         })
-    }
-
-    /// Whether requests have still to be posted again.
-    pub fn is_starting(&self) -> bool {
-        self.open.back().is_some_and(|last| last.waits)
     }
 
     /// Ends all requests: the QP was reset, failed or destroyed. `each` gets them.
@@ -369,7 +335,6 @@ impl<T> Connection<T> {
         let oldest = open.next().filter(|open| self.starts < STARTS && !open.barred)?;
         let possible = self.guards.reissue
             && self.complete
-            && !self.is_starting()
             && oldest.request.as_ref().is_some_and(|request| request.on_demand)
             && self.open.iter().all(|open| open.request.as_ref().is_some_and(|request| request.repeatable));
         possible.then(|| since + (self.patience.stuck_after(bytes) << self.starts))

@@ -17,9 +17,8 @@
 //! takes it to ERROR, which ends every open request without a trace in the program's memory, and then through RESET back
 //! to RTS, with the PSN of the first request that had not completed. It posts the same requests again. To the peer they
 //! are retransmissions: it executes READs again, and acknowledges what it has executed before (IBTA 9.7.5.1.2, 9.9.2.2).
-//! Now the READs go to pinned memory, where no page is missing, and the caller copies the data when they complete. An
-//! adapter with damming loses what arrives while it replays a READ. So the requests that the peer may know follow each
-//! other in turn ([`Connection::again_in_turn`]).
+//! Now the READs go to pinned memory, where no page is missing, and the caller copies the data when they complete.
+//! An adapter with damming may lose requests while it replays a READ: then a second start, or a dummy, makes up for it.
 //!
 //! That is possible only if nothing arrives on the QP by itself: no receive was ever posted to it, and no request of
 //! the peer has arrived.

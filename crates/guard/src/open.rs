@@ -12,13 +12,8 @@ pub(crate) struct Open<T> {
     pub dummy: bool,
     /// How often it was posted again.
     pub again: u32,
-    /// It shall be posted again.
-    pub waits: bool,
-    /// The peer may have executed it: it replays the READ.
-    pub repeats: bool,
     /// It shall not be the reason to start again.
     pub barred: bool,
-    pub flushed: bool,
 }
 
 impl<T> Open<T> {

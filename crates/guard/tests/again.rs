@@ -10,9 +10,9 @@ fn request(wr_id: u64, kind: Kind) -> Request<u64> {
     Request { wr_id, kind, bytes: 100, remote, signaled: true, on_demand, repeatable: true, work: wr_id }
 }
 
-/// A connection of READs 1, 3 and 5, WRITEs 2 and 4, and a dummy, that is about to start again.
-fn stuck(guards: &str) -> Connection<u64> {
-    let mut connection = Connection::new(guards.parse().unwrap());
+#[test]
+fn requests_follow_in_order_and_new_ones_behind_them() {
+    let mut connection = Connection::new("reissue".parse().unwrap());
     connection.connect(1024, 10);
     for wr_id in 1..=5 {
         let kind = if wr_id % 2 == 1 { Kind::Read } else { Kind::Write };
@@ -22,68 +22,26 @@ fn stuck(guards: &str) -> Connection<u64> {
     assert_eq!(connection.poll(5 * MS), Some(Action::StartAgain));
     assert!((1..=5).chain([99]).all(|wr_id| connection.flushed(wr_id) == Flushed::Kept) && connection.is_quiet());
     assert_eq!(connection.resume(|_| panic!("none is over")), 10);
-    connection
-}
-
-fn again(connection: &mut Connection<u64>, now: u64) -> Vec<u64> {
-    connection.again_in_turn(now).map(|request| request.wr_id).collect()
-}
-
-#[test]
-fn each_read_that_the_peer_may_know_ends_before_the_next_request() {
-    let mut connection = stuck("reissue");
-    assert!(connection.is_starting());
-    let mut now = 6 * MS;
-    for (posted, ends) in [(vec![1], vec![1]), (vec![2, 3], vec![2, 3])] {
-        assert_eq!(again(&mut connection, now), posted);
-        assert_eq!(again(&mut connection, now), []);
-        for wr_id in ends {
-            now += 80_000;
-            assert_eq!(connection.completed(now, wr_id, true, |_, _| {}), Completed::Theirs);
-        }
-    }
-    assert_eq!(again(&mut connection, now), [4, 5]);
-    assert!(connection.is_starting(), "the dummy");
-    connection.completed(now, 5, true, |_, _| {});
-    assert_eq!(again(&mut connection, now), [99]);
-    assert!(!connection.is_starting());
+    assert_eq!(connection.again(6 * MS).map(|request| request.wr_id).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 99]);
     // A new request has the PSN behind the dummy's.
-    connection.post(now, request(6, Kind::Read));
-    connection.poll(now + 5 * MS);
+    (1..=5).filter(|wr_id| *wr_id != 4).for_each(|wr_id| _ = connection.completed(7 * MS, wr_id, true, |_, _| {}));
+    connection.post(7 * MS, request(6, Kind::Read));
     assert_eq!((connection.flushed(99), connection.flushed(6)), (Flushed::Kept, Flushed::Kept));
     assert_eq!(connection.resume(|_| panic!("none is over")), 15);
 }
 
+/// The program gives all requests the same ID. Their number tells which are flushed.
 #[test]
-fn what_follows_takes_the_place_of_a_dummy_if_the_first_is_late() {
-    let mut connection = stuck("dummy,reissue");
-    assert_eq!(again(&mut connection, 6 * MS), [1]);
-    let late = connection.next().unwrap();
-    assert_eq!((connection.poll(late - 1), connection.poll(late)), (None, Some(Action::PostAgain)));
-    assert_eq!(again(&mut connection, late), [2, 3, 4, 5, 99]);
-    assert!(!connection.is_starting());
-}
-
-#[test]
-fn after_an_error_nothing_waits() {
-    let mut connection = stuck("reissue");
-    assert_eq!(again(&mut connection, 6 * MS), [1]);
-    assert_eq!(connection.completed(7 * MS, 1, false, |_, good| assert!(!good)), Completed::Theirs);
-    assert_eq!(again(&mut connection, 7 * MS), [2, 3, 4, 5, 99]);
-}
-
-#[test]
-fn more_reads_than_a_peer_serves_at_once_leave_together() {
+fn equal_ids_are_told_apart_by_their_number() {
     let mut connection = Connection::new("reissue".parse().unwrap());
     connection.connect(1024, 0);
-    (0..40).for_each(|wr_id| connection.post(0, request(wr_id, Kind::Read)));
-    (0..40).for_each(|wr_id| assert_eq!(connection.flushed(wr_id), Flushed::Kept));
-    connection.resume(|_| {});
-    for wr_id in 0..16 {
-        assert_eq!(again(&mut connection, MS), [wr_id]);
-        connection.completed(MS, wr_id, true, |_, _| {});
-    }
-    assert_eq!(again(&mut connection, MS).len(), 24);
+    let same = |work| Request { work, ..request(7, Kind::Read) };
+    connection.post(0, Request { signaled: false, ..same(1) });
+    (2..=4).for_each(|work| connection.post(0, same(work)));
+    (2..=4).for_each(|_| assert_eq!(connection.flushed(7), Flushed::Kept));
+    let mut over = vec![];
+    assert_eq!(connection.resume(|work| over.push(work)), 1);
+    assert_eq!(over, [1]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::contexts::{CONTEXTS, CONTROL};
 use crate::cq::{CQS, Cq};
 use crate::file;
-use crate::guard::{self, poll::Ended};
+use crate::guard;
 use crate::objects::NUMBERS;
 use crate::post::{found, report};
 use crate::quiet::{Uncancelled, observe};
@@ -110,7 +110,11 @@ unsafe fn hides(own: &Cq, cq: *mut ibv_cq_ex) -> bool {
         }
         let qp = NUMBERS.get(own.context().key(number)).filter(|qp| qp.guard.is_on());
         // SAFETY: as above.
-        qp.is_some_and(|qp| unsafe { guard::poll::completed(qp, (*cq).wr_id, (*cq).status) } == Ended::Hidden)
+        qp.is_some_and(|qp| unsafe {
+            let shown = guard::poll::completed(qp, (*cq).wr_id, (*cq).status);
+            (*cq).status = shown.unwrap_or((*cq).status);
+            shown.is_none()
+        })
     })
     .unwrap_or(false)
 }

@@ -253,7 +253,7 @@ impl Guarded {
             process.prefetched = false;
             process.posts.pop_front();
             let qp = &mut self.qps[at];
-            if qp.phase != Phase::Runs || qp.connection.is_starting() {
+            if qp.phase != Phase::Runs {
                 qp.waiting.push_back(post);
             } else {
                 self.post_now(sim, at, post);
@@ -340,7 +340,6 @@ impl Guarded {
                         self.qps[at].connection.cannot_start_again();
                     }
                 }
-                Action::PostAgain => self.post_again(sim, at),
             }
         }
         self.go_on(sim, at);
@@ -403,11 +402,11 @@ impl Guarded {
         self.go_on(sim, at);
     }
 
-    /// Posts the requests that may follow now.
+    /// Posts the open requests again.
     fn post_again(&mut self, sim: &mut Simulation, at: usize) {
         let GuardedQp { id, ref mut connection, ref mut block, .. } = self.qps[at];
         let process = self.processes.entry(id.host).or_default();
-        for request in connection.again_in_turn(sim.now().0) {
+        for request in connection.again(sim.now().0) {
             let Work { post, bounced } = &mut request.work;
             if request.on_demand
                 && bounced.is_none()
@@ -423,9 +422,7 @@ impl Guarded {
             };
             send(sim, id, &Post { wr_id: request.wr_id, ..*post }, sge).expect("the send queue has held them before");
         }
-        if !connection.is_starting()
-            && let (Some((block, _)), Some(bounce)) = (block.take(), &mut process.bounce)
-        {
+        if let (Some((block, _)), Some(bounce)) = (block.take(), &mut process.bounce) {
             bounce.release(block);
         }
     }
@@ -433,12 +430,7 @@ impl Guarded {
     /// After a completion or an act: posts what waits for it, and sets the timer.
     fn go_on(&mut self, sim: &mut Simulation, at: usize) {
         if self.qps[at].phase == Phase::Runs {
-            if self.qps[at].connection.is_starting() {
-                self.post_again(sim, at);
-            }
-            while !self.qps[at].connection.is_starting()
-                && let Some(post) = self.qps[at].waiting.pop_front()
-            {
+            while let Some(post) = self.qps[at].waiting.pop_front() {
                 self.post_now(sim, at, post);
             }
             self.arm(sim, at);

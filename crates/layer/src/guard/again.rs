@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use weir_abi::*;
 use weir_guard::Flushed;
 
-/// The adapter ends the requests of a QP in ERROR within this time.
-const FLUSH: Duration = Duration::from_millis(200);
+/// The adapter ends the requests of a QP in ERROR without a longer pause.
+const FLUSH: Duration = Duration::from_millis(20);
 
 /// Starts a QP again, if that is possible. The caller holds `acting`.
 pub fn start(own: &Qp) {
@@ -82,13 +82,14 @@ struct Flush {
 /// Polls until all requests of a QP in ERROR have ended.
 fn flush(own: &Qp, (cq, number): (*mut ibv_cq, u32), stash: &mut VecDeque<ibv_wc>) -> Flush {
     let mut flush = Flush { hidden: vec![], failed: false };
-    let end = Instant::now() + FLUSH;
+    let mut end = Instant::now() + FLUSH;
     while own.guard.with(|state| !state.connection.is_quiet()) == Some(true) && Instant::now() < end {
         // SAFETY: the CQ of a QP that exists.
         let Some(wc) = (unsafe { poll_one(own.context(), cq) }) else {
             std::thread::yield_now();
             continue;
         };
+        end = Instant::now() + FLUSH;
         let received = wc.status == IBV_WC_SUCCESS && wc.opcode & IBV_WC_RECV != 0;
         if wc.qp_num == number && wc.status == IBV_WC_WR_FLUSH_ERR && !received && !flush.failed {
             match own.guard.with(|state| state.connection.flushed(wc.wr_id)) {

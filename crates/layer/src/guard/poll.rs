@@ -95,44 +95,37 @@ fn shows(context: &Context, wc: &mut ibv_wc) -> bool {
         return true;
     }
     let Some(own) = NUMBERS.get(context.key(wc.qp_num)).filter(|own| own.guard.is_on()) else { return true };
-    match completed(own, wc.wr_id, wc.status) {
-        Ended::Hidden => false,
-        Ended::Shown => true,
-        Ended::NoMemory => {
-            wc.status = IBV_WC_LOC_PROT_ERR;
-            true
-        }
-    }
+    let shown = completed(own, wc.wr_id, wc.status);
+    wc.status = shown.unwrap_or(wc.status);
+    shown.is_some()
 }
 
-/// What becomes of a completion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    Shown,
-    Hidden,
-    /// The program has no memory where its READ should write.
-    NoMemory,
-}
-
-/// A completion of a send work request was polled.
-pub fn completed(own: &Qp, wr_id: u64, status: c_int) -> Ended {
+/// A completion of a send work request was polled. Returns the status that the program gets; `None`: it does not see
+/// this completion.
+pub fn completed(own: &Qp, wr_id: u64, status: c_int) -> Option<c_int> {
     let success = status == IBV_WC_SUCCESS;
     let mut copied = true;
-    let ended = own.guard.with(|state| {
+    let shown = own.guard.with(|state| {
         let ended = state.connection.completed(steady_ns(), wr_id, success, |work, good| {
             copied &= !good || deliver(&work);
         });
-        if ended != Completed::Dummy {
-            state.depth.completed(success);
-        }
         state.settle();
-        ended
+        if ended == Completed::Dummy {
+            if !success && status != IBV_WC_WR_FLUSH_ERR {
+                state.failed = Some(status);
+            }
+            return None;
+        }
+        state.depth.completed(success);
+        match status {
+            // Without the dummy this request would have failed.
+            IBV_WC_WR_FLUSH_ERR => Some(state.failed.take().unwrap_or(status)),
+            // The program has no memory where its READ should write.
+            _ if success && !copied => Some(IBV_WC_LOC_PROT_ERR),
+            _ => Some(status),
+        }
     });
-    match ended {
-        Some(Completed::Dummy) => Ended::Hidden,
-        Some(Completed::Theirs) if !copied => Ended::NoMemory,
-        _ => Ended::Shown,
-    }
+    shown.unwrap_or(Some(status))
 }
 
 /// A request is over: the data of a READ into pinned memory goes to where the program expects it.

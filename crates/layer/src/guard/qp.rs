@@ -39,6 +39,8 @@ pub struct State {
     pub shared: bool,
     /// Dummies that have an entry of the CQ.
     entries: u32,
+    /// The status of a dummy that has failed, until the program gets it.
+    pub failed: Option<i32>,
 }
 
 // SAFETY: the pointers are used for calls of the library, which threads may make.
@@ -74,6 +76,7 @@ impl Guarded {
             signal_all: room.signal_all,
             shared: !srq.is_null(),
             entries: 0,
+            failed: None,
         };
         *self.state.lock() = Some(state);
         if let Some(cq) = CQS.get(cq as u64).filter(|_| list().watches_requests()) {
@@ -167,6 +170,7 @@ impl State {
             IBV_QPS_RESET => {
                 self.connection.end(|_| ());
                 self.depth.clear();
+                self.failed = None;
                 self.settle();
             }
             _ => self.connection.set_ready(false),

@@ -124,9 +124,7 @@ fn act(own: &Qp, now: u64) -> Option<u64> {
         Some(Action::StartAgain) => {
             forget_pages();
             again::start(own);
-        }
-        // The layer posts all requests at once.
-        Some(Action::PostAgain) => {}
+        } // The layer posts all requests at once.
     }
     own.guard.with(|state| state.connection.next()).flatten()
 }
