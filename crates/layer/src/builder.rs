@@ -130,6 +130,10 @@ fn install_setters(qp: &mut ibv_qp_ex, own: &Qp) {
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     let (own, real) = real!(qp, Setter::Start, unsafe extern "C" fn(*mut ibv_qp_ex));
     if !own.is_inherited() {
+        // The requests to come may be fenced.
+        if own.guard.has_started() {
+            observe(|| guard::post::wait_for_pinned(own));
+        }
         own.posting.lock();
         // SAFETY: the lock is held.
         let building = unsafe { &mut *own.building.get() };
@@ -235,6 +239,9 @@ unsafe fn begin(own: &Qp, qp: *mut ibv_qp_ex, opcode: c_int, remote: Remote, imm
     if own.guard.is_on() {
         let (kind, signaled) = (work::kind(opcode), own.signals(qp.wr_flags));
         building.kinds.push((kind, 0, signaled));
+        if qp.wr_flags & IBV_SEND_FENCE != 0 {
+            own.guard.with(|state| state.connection.bar_starts());
+        }
         if own.guard.tracks(kind) {
             building.batch.push(work::describe(qp.wr_id, opcode, qp.wr_flags, signaled, remote, imm));
         }

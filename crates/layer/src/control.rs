@@ -45,6 +45,15 @@ pub unsafe extern "C" fn ibv_import_device(fd: c_int) -> *mut ibv_context {
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     let _uncancelled = Uncancelled::new();
     observe(file::note_time);
+    observe(|| {
+        // The program may leave QPs behind.
+        let Some(closed) = CONTEXTS.get(context as u64) else { return };
+        QPS.each(|own| {
+            if std::ptr::eq(own.context(), closed) && !own.is_inherited() {
+                own.guard.close();
+            }
+        });
+    });
     let status = call!(CLOSE_DEVICE, libc::ENOSYS, context);
     if status == 0 {
         observe(|| CONTROL.with(|| CONTEXTS.remove(context as u64)));
@@ -89,6 +98,23 @@ pub unsafe extern "C" fn ibv_create_cq(
         }
     });
     cq
+}
+
+/// # Safety
+/// As in verbs.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    let _uncancelled = Uncancelled::new();
+    let own = CQS.get(cq as u64).filter(|own| !own.is_inherited());
+    let more = own.map_or(0, |_| guard::cq::wanted_entries(cqe));
+    if more != 0 && call!(RESIZE_CQ, libc::ENOSYS, cq, cqe.saturating_add(more)) == 0 {
+        return 0;
+    }
+    let status = call!(RESIZE_CQ, libc::ENOSYS, cq, cqe);
+    if status == 0 {
+        observe(|| own.inspect(|own| own.guard.lose_spare()));
+    }
+    status
 }
 
 /// # Safety
@@ -150,6 +176,10 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
                 own.modified(unsafe { &*attr }, mask, done);
                 if own.guard.is_on() {
                     watch::start();
+                    // SAFETY: as above.
+                    if mask & IBV_QP_STATE != 0 && unsafe { (*attr).qp_state } == IBV_QPS_RESET {
+                        own.guard.purge();
+                    }
                 }
             }
         });
@@ -167,10 +197,13 @@ pub unsafe extern "C" fn ibv_query_qp(
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     let _uncancelled = Uncancelled::new();
+    let own = QPS.get(qp as u64).filter(|own| !own.is_inherited());
+    // Not in the middle of a start.
+    let _acting = own.map(|own| own.guard.acting());
     let status = call!(QUERY_QP, libc::ENOSYS, qp, attr, mask, init);
     if status == 0 {
         observe(|| {
-            if let Some(own) = QPS.get(qp as u64).filter(|own| !own.is_inherited()) {
+            if let Some(own) = own {
                 // SAFETY: the library has written both.
                 unsafe { rnr::show_own(own, &mut *attr, &mut (*init).cap) };
             }
@@ -185,11 +218,8 @@ pub unsafe extern "C" fn ibv_query_qp(
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     let _uncancelled = Uncancelled::new();
     let key = QPS.get(qp as u64).map(|own| own.key());
-    observe(|| {
-        if let Some(own) = QPS.get(qp as u64).filter(|own| !own.is_inherited()) {
-            own.guard.close();
-        }
-    });
+    let own = QPS.get(qp as u64).filter(|own| !own.is_inherited());
+    let _until_gone = observe(|| own.and_then(|own| own.guard.close()));
     let status = call!(DESTROY_QP, libc::ENOSYS, qp);
     observe(|| {
         file::note_time();

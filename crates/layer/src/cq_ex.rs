@@ -25,9 +25,13 @@ pub unsafe extern "C" fn create_cq_ex(context: *mut ibv_context, attr: *mut ibv_
     unsafe {
         let mut more = std::ptr::read(attr);
         more.wc_flags |= IBV_WC_EX_WITH_QP_NUM;
-        let cqe = more.cqe;
-        more.cqe = cqe.saturating_add(guard::cq::wanted_entries(cqe as c_int) as u32);
+        let (cqe, wanted) = (more.cqe, guard::cq::wanted_entries(more.cqe as c_int) as u32);
+        more.cqe = cqe.saturating_add(wanted);
         let mut cq = real(context, &mut more);
+        if cq.is_null() && wanted != 0 {
+            more.cqe = cqe;
+            cq = real(context, &mut more);
+        }
         if cq.is_null() {
             cq = real(context, attr);
         }
@@ -40,6 +44,7 @@ pub unsafe extern "C" fn create_cq_ex(context: *mut ibv_context, attr: *mut ibv_
 }
 
 fn install(cq: &mut ibv_cq_ex, own: &Cq) {
+    own.guard.extended(cq.read_qp_num.is_none());
     if let (Some(start), Some(next)) = (cq.start_poll, cq.next_poll) {
         own.start_poll.store(start as *mut c_void, Release);
         own.next_poll.store(next as *mut c_void, Release);
@@ -54,7 +59,6 @@ type Next = unsafe extern "C" fn(*mut ibv_cq_ex) -> c_int;
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
     let Some(own) = CQS.get(cq as u64) else { return libc::EIO };
     let _uncancelled = (!own.context().posts_uncancelled).then(Uncancelled::new);
-    own.guard.polls_one_by_one();
     let time = if file::exists() { own.time_of_poll() } else { None };
     // SAFETY: `install` stored the library's function; the caller's own call.
     let mut status = unsafe { std::mem::transmute::<*mut c_void, Start>(own.start_poll.load(Acquire))(cq, attr) };
@@ -62,8 +66,8 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
     if status == 0 && own.guard.is_on() && unsafe { hides(own, cq) } {
         // SAFETY: as above.
         status = unsafe { next_shown(own, cq) };
-        if status == libc::ENOENT {
-            // The program takes this for an empty CQ, and does not end the poll.
+        if status != 0 {
+            // The program takes this for the result of `ibv_start_poll`, and does not end the poll.
             // SAFETY: as above.
             unsafe { (*cq).end_poll.map(|end| end(cq)) };
         }

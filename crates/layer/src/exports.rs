@@ -31,6 +31,7 @@ pub fn find(name: &CStr) -> Option<Export> {
         ibv_close_device in control, CLOSE_DEVICE;
         ibv_alloc_pd in control, ALLOC_PD;
         ibv_create_cq in control, CREATE_CQ;
+        ibv_resize_cq in control, RESIZE_CQ;
         ibv_destroy_cq in control, DESTROY_CQ;
         ibv_create_qp in control, CREATE_QP;
         ibv_modify_qp in control, MODIFY_QP;

@@ -8,10 +8,12 @@ use crate::{file, objects};
 /// Before a fork: no other thread changes the objects meanwhile.
 pub extern "C" fn before_fork() {
     CONTROL.lock();
+    pinned::SLABS.raw().lock();
 }
 
 /// After a fork, in the parent.
 pub extern "C" fn after_fork() {
+    pinned::SLABS.raw().unlock();
     CONTROL.unlock();
 }
 
@@ -19,6 +21,7 @@ pub extern "C" fn after_fork() {
 pub extern "C" fn in_child() {
     file::leave();
     watch::forget();
+    pinned::SLABS.raw().unlock();
     pinned::forget();
     objects::inherit_all();
     CQS.each(Cq::inherit);

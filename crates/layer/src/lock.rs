@@ -41,6 +41,11 @@ impl Lock {
         self.state.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok()
     }
 
+    /// Holds it as long as the result lives, unless it is locked.
+    pub fn try_hold(&self) -> Option<Held<'_>> {
+        self.try_lock().then_some(Held(self))
+    }
+
     /// Unlocks it; the caller has locked it.
     #[inline]
     pub fn unlock(&self) {
@@ -53,14 +58,8 @@ impl Lock {
     /// Runs `body` while it holds the lock.
     #[inline]
     pub fn with<R>(&self, body: impl FnOnce() -> R) -> R {
-        struct Release<'a>(&'a Lock);
-        impl Drop for Release<'_> {
-            fn drop(&mut self) {
-                self.0.unlock();
-            }
-        }
         self.lock();
-        let _release = Release(self);
+        let _held = Held(self);
         body()
     }
 
@@ -97,6 +96,15 @@ impl Lock {
     }
 }
 
+/// A lock that is held, as long as it lives.
+pub struct Held<'a>(&'a Lock);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
+
 /// Data behind such a lock.
 #[derive(Default)]
 pub struct Locked<T> {
@@ -111,10 +119,19 @@ unsafe impl<T: Send> Sync for Locked<T> {}
 pub struct Taken<'a, T>(&'a Locked<T>);
 
 impl<T> Locked<T> {
+    pub const fn new(data: T) -> Locked<T> {
+        Locked { lock: Lock::new(), data: UnsafeCell::new(data) }
+    }
+
     #[inline]
     pub fn lock(&self) -> Taken<'_, T> {
         self.lock.lock();
         Taken(self)
+    }
+
+    /// The lock itself, for a fork.
+    pub fn raw(&self) -> &Lock {
+        &self.lock
     }
 }
 

@@ -18,6 +18,7 @@ next! {
     ALLOC_PD c"ibv_alloc_pd": fn(*mut ibv_context) -> *mut ibv_pd;
     CREATE_CQ c"ibv_create_cq":
         fn(*mut ibv_context, c_int, *mut c_void, *mut ibv_comp_channel, c_int) -> *mut ibv_cq;
+    RESIZE_CQ c"ibv_resize_cq": fn(*mut ibv_cq, c_int) -> c_int;
     DESTROY_CQ c"ibv_destroy_cq": fn(*mut ibv_cq) -> c_int;
     CREATE_QP c"ibv_create_qp": fn(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp;
     MODIFY_QP c"ibv_modify_qp": fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;

@@ -29,6 +29,12 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *
         // SAFETY: the caller's own call.
         return unsafe { real(qp, wr, bad) };
     };
+    let mut refused = std::ptr::null_mut();
+    let bad = if bad.is_null() { &raw mut refused } else { bad };
+    // SAFETY: the caller's list of work requests.
+    if own.guard.has_started() && unsafe { guard::post::has_fence(wr) } {
+        observe(|| guard::post::wait_for_pinned(own));
+    }
     own.posting.lock();
     // SAFETY: the caller's list of work requests.
     let left = if list().any() { observe(|| unsafe { guard::post::before(own, wr) }) } else { None };

@@ -100,7 +100,7 @@ impl Engine {
             // Only the way to the same peer was set again: the connection stays.
             return;
         }
-        if rq_psn.is_some_and(|psn| self.resume(index, key, dest, psn)) {
+        if rq_psn.is_some_and(|psn| self.resume(index, key, dest, psn, now)) {
             self.ready(index);
             self.turn(adapter, Turn::SEND);
             return;
@@ -134,7 +134,7 @@ impl Engine {
 
     /// Goes on with the connection that a QP had before RESET, if this is the same: the peer's QP may not have been reset.
     /// Then the peer sees retransmissions only, and proves nothing anew.
-    fn resume(&mut self, index: u16, key: PeerKey, dest: u32, rq_psn: Psn) -> bool {
+    fn resume(&mut self, index: u16, key: PeerKey, dest: u32, rq_psn: Psn, now: Instant) -> bool {
         let Some(peer) = entry_peer(&self.table, index).filter(|peer| self.peers.get(*peer).key() == key) else {
             return false;
         };
@@ -148,6 +148,8 @@ impl Engine {
         self.expected.remove(peer, before, index);
         self.expected.enter(peer, entry.connection.expected(nonce), index);
         self.peers.get_mut(peer).members.proven(index);
+        // If the peer's QP has begun anew, it answers with its new proof.
+        self.peers.ask_soon(peer, now);
         true
     }
 

@@ -277,7 +277,7 @@ impl Guarded {
                     .connection
                     .post(sim.now().0, Request { wr_id, kind, bytes, remote, signaled, on_demand, repeatable, work });
             } else {
-                self.qps[at].connection.pass(kind, bytes);
+                self.qps[at].connection.pass(kind, bytes, post.signaled);
             }
         }
         self.posted.push(Posted { qp: id, wr_id: Some(post.wr_id), bytes: post.sge.length });
@@ -370,7 +370,7 @@ impl Guarded {
                 self.acts.dummies += 1;
                 self.posted.push(Posted { qp: *id, wr_id: None, bytes: 0 });
             }
-            Err(_) => connection.refused(kind, 0),
+            Err(_) => connection.refused(kind, 0, false),
         }
     }
 

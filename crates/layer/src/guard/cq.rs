@@ -21,8 +21,10 @@ pub struct GuardedCq {
     on: AtomicBool,
     /// Entries in addition to the program's that nothing may take at present.
     spare: AtomicI64,
-    /// The program polls it by `ibv_start_poll`, so completions cannot be kept for later.
+    /// The program may poll it by `ibv_start_poll`, so completions cannot be kept for later.
     one_by_one: AtomicBool,
+    /// The QPs of its completions are not known.
+    blind: AtomicBool,
     stash: Locked<VecDeque<ibv_wc>>,
 }
 
@@ -31,6 +33,7 @@ impl GuardedCq {
     pub fn open(&self, spare: i64) {
         self.on.store(false, Relaxed);
         self.one_by_one.store(false, Relaxed);
+        self.blind.store(false, Relaxed);
         self.spare.store(spare, Relaxed);
         self.stash().clear();
     }
@@ -51,8 +54,19 @@ impl GuardedCq {
         self.stash.lock()
     }
 
-    pub fn polls_one_by_one(&self) {
+    /// It is an extended CQ; `blind`: without the QP of a completion.
+    pub fn extended(&self, blind: bool) {
         self.one_by_one.store(true, Relaxed);
+        self.blind.store(blind, Relaxed);
+    }
+
+    pub fn is_blind(&self) -> bool {
+        self.blind.load(Relaxed)
+    }
+
+    /// It was resized, and has no entries in addition any more.
+    pub fn lose_spare(&self) {
+        self.spare.store(i64::MIN / 2, Relaxed);
     }
 
     pub fn is_polled_one_by_one(&self) -> bool {

@@ -3,11 +3,11 @@
 //! The memory is registered for a protection domain in slabs. A slab is used by the READs of one start, and again when
 //! all of them are over.
 
+use crate::lock::Locked;
 use crate::next::{DEREG_MR, REG_MR};
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering::*};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use weir_abi::*;
 
 /// Bytes of all slabs together.
@@ -17,7 +17,8 @@ const LOCAL_WRITE: c_int = 1;
 /// Bytes of the smallest slab.
 const LEAST: usize = 64 << 10;
 
-static SLABS: Mutex<Vec<Arc<Slab>>> = Mutex::new(Vec::new());
+/// A fork takes its lock.
+pub static SLABS: Locked<Vec<Arc<Slab>>> = Locked::new(Vec::new());
 
 /// Registered memory of a protection domain.
 #[derive(Debug)]
@@ -27,7 +28,6 @@ pub struct Slab {
     base: *mut u8,
     len: usize,
     lkey: u32,
-    pieces: AtomicU32,
 }
 
 // SAFETY: the pointers are used for calls that threads may make at once; the memory is written by the adapter and read
@@ -44,10 +44,10 @@ pub struct Piece {
     len: usize,
 }
 
-/// A slab with room for so many bytes, in which no piece is in use. `None`: there is no memory for it.
+/// A slab with room for so many bytes, in which no piece is in use (a piece has a reference). `None`: there is no memory for it.
 pub fn slab(pd: *mut ibv_pd, bytes: usize) -> Option<Arc<Slab>> {
-    let mut slabs = SLABS.lock().unwrap_or_else(PoisonError::into_inner);
-    let free = |slab: &&Arc<Slab>| slab.pd == pd && slab.len >= bytes && slab.pieces.load(Acquire) == 0;
+    let mut slabs = SLABS.lock();
+    let free = |slab: &&Arc<Slab>| slab.pd == pd && slab.len >= bytes && Arc::strong_count(slab) == 1;
     if let Some(slab) = slabs.iter().find(free) {
         return Some(slab.clone());
     }
@@ -62,15 +62,14 @@ pub fn slab(pd: *mut ibv_pd, bytes: usize) -> Option<Arc<Slab>> {
 
 /// The program releases a protection domain: slabs would keep it busy.
 pub fn release(pd: *mut ibv_pd) {
-    let mut slabs = SLABS.lock().unwrap_or_else(PoisonError::into_inner);
-    slabs.retain(|slab| slab.pd != pd || slab.pieces.load(Acquire) != 0 || !slab.deregister());
+    let mut slabs = SLABS.lock();
+    // A piece, or a start that is about to take one, has another reference.
+    slabs.retain(|slab| slab.pd != pd || Arc::strong_count(slab) != 1 || !slab.deregister());
 }
 
 /// In a forked child: the memory is the parent's.
 pub fn forget() {
-    if let Ok(mut slabs) = SLABS.try_lock() {
-        slabs.drain(..).for_each(std::mem::forget);
-    }
+    SLABS.lock().drain(..).for_each(std::mem::forget);
 }
 
 impl Slab {
@@ -88,7 +87,7 @@ impl Slab {
                 libc::munmap(base, len);
                 return None;
             }
-            Some(Slab { pd, mr, base: base.cast(), len, lkey: (*mr).lkey, pieces: AtomicU32::new(0) })
+            Some(Slab { pd, mr, base: base.cast(), len, lkey: (*mr).lkey })
         }
     }
 
@@ -107,14 +106,7 @@ impl Slab {
         if offset.checked_add(len)? > self.len {
             return None;
         }
-        self.pieces.fetch_add(1, AcqRel);
         Some(Piece { slab: self.clone(), offset, len })
-    }
-}
-
-impl Drop for Piece {
-    fn drop(&mut self) {
-        self.slab.pieces.fetch_sub(1, AcqRel);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Polling for a program with guards: completions that were kept for it come first, those of dummies never.
 
-use super::work::Work;
+use super::work::{DUMMY, Work};
 use crate::clock::steady_ns;
 use crate::contexts::Context;
 use crate::cq::Cq;
@@ -37,10 +37,10 @@ pub unsafe fn poll_cq(own: &Cq, cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -
         // SAFETY: the library has written so many completions.
         let new = unsafe { std::slice::from_raw_parts_mut(wc.add(count), polled) };
         let shown = observe(|| hide(own.context(), new)).unwrap_or(polled);
+        // Fewer than asked for tell the program that the CQ is empty.
+        let asked = wanted - count;
         count += shown;
-        // Without a hidden completion, as the library returned it. Otherwise fewer than wanted do not mean that the CQ
-        // is empty.
-        if polled == 0 || shown != 0 {
+        if polled < asked {
             break;
         }
     }
@@ -94,7 +94,10 @@ fn shows(context: &Context, wc: &mut ibv_wc) -> bool {
     if wc.status == IBV_WC_SUCCESS && wc.opcode & IBV_WC_RECV != 0 {
         return true;
     }
-    let Some(own) = NUMBERS.get(context.key(wc.qp_num)).filter(|own| own.guard.is_on()) else { return true };
+    let Some(own) = NUMBERS.get(context.key(wc.qp_num)).filter(|own| own.guard.is_on()) else {
+        // A QP that is about to be destroyed may have dummies, too.
+        return wc.wr_id != DUMMY;
+    };
     let shown = completed(own, wc.wr_id, wc.status);
     wc.status = shown.unwrap_or(wc.status);
     shown.is_some()
@@ -110,19 +113,33 @@ pub fn completed(own: &Qp, wr_id: u64, status: c_int) -> Option<c_int> {
             copied &= !good || deliver(&work);
         });
         state.settle();
-        if ended == Completed::Dummy {
-            if !success && status != IBV_WC_WR_FLUSH_ERR {
-                state.failed = Some(status);
+        match ended {
+            Completed::Dummy => {
+                if !success && status != IBV_WC_WR_FLUSH_ERR {
+                    state.failed = Some(status);
+                }
+                None
             }
-            return None;
-        }
-        state.depth.completed(success);
-        match status {
-            // Without the dummy this request would have failed.
-            IBV_WC_WR_FLUSH_ERR => Some(state.failed.take().unwrap_or(status)),
-            // The program has no memory where its READ should write.
-            _ if success && !copied => Some(IBV_WC_LOC_PROT_ERR),
-            _ => Some(status),
+            Completed::Unknown if wr_id == DUMMY => None,
+            Completed::Unknown if !success && state.given > 0 => {
+                state.given -= 1;
+                None
+            }
+            // Receives that fail have no opcode, and pass here, too: after a failure nothing is limited.
+            Completed::Unknown => {
+                state.depth.completed(success);
+                Some(status)
+            }
+            Completed::Theirs => {
+                state.depth.completed(success);
+                match status {
+                    // Without the dummy this request would have failed.
+                    IBV_WC_WR_FLUSH_ERR => Some(state.failed.take().unwrap_or(status)),
+                    // The program has no memory where its READ should write.
+                    _ if success && !copied => Some(IBV_WC_LOC_PROT_ERR),
+                    _ => Some(status),
+                }
+            }
         }
     });
     shown.unwrap_or(Some(status))

@@ -3,7 +3,7 @@
 use super::prefetch::prefetch;
 use super::qp::State;
 use super::work::{self, Work};
-use super::{list, watch};
+use super::{list, poll, watch};
 use crate::clock::steady_ns;
 use crate::contexts::{self, CONTEXTS};
 use crate::objects::QPS;
@@ -34,6 +34,9 @@ pub unsafe fn before(own: &Qp, first: *mut ibv_send_wr) -> *mut ibv_send_wr {
                 break;
             }
             let signaled = own.signals(request.send_flags);
+            if request.send_flags & IBV_SEND_FENCE != 0 {
+                state.connection.bar_starts();
+            }
             let describe = || describe(own, signaled, request);
             let kind = work::kind(request.opcode);
             state.depth.post(signaled);
@@ -41,7 +44,7 @@ pub unsafe fn before(own: &Qp, first: *mut ibv_send_wr) -> *mut ibv_send_wr {
                 tracked = true;
                 state.connection.post(steady_ns(), describe());
             } else {
-                state.connection.pass(kind, bytes(own, request));
+                state.connection.pass(kind, bytes(own, request), signaled);
             }
             wr = request.next;
         }
@@ -52,6 +55,27 @@ pub unsafe fn before(own: &Qp, first: *mut ibv_send_wr) -> *mut ibv_send_wr {
         watch::look_at(own);
     }
     refused
+}
+
+/// Before a thread posts fenced requests: they may send what a READ before them brings, so no READ may be open that goes
+/// to pinned memory. The caller does not hold `posting`.
+#[cold]
+pub fn wait_for_pinned(own: &Qp) {
+    while own.guard.with(|state| state.connection.has_pinned()) == Some(true) {
+        let Some((Some(cq), address)) = own.guard.with(|state| (state.cq(), state.cq)) else { return };
+        // SAFETY: the CQ of a QP of the program, which is in a call with the QP.
+        unsafe { poll::keep_all(own.context(), address, &mut cq.guard.stash()) };
+        std::thread::yield_now();
+    }
+}
+
+/// Whether a request of a list is fenced.
+///
+/// # Safety
+/// As for [`before`].
+pub unsafe fn has_fence(first: *mut ibv_send_wr) -> bool {
+    // SAFETY: guaranteed by the caller.
+    unsafe { each(first) }.any(|wr| wr.send_flags & IBV_SEND_FENCE != 0)
 }
 
 /// Posts a list up to `left`, for which the program's send queue has no room, as a full send queue does.
@@ -109,7 +133,7 @@ pub fn enter(own: &Qp, kinds: &[(Kind, u64, bool)], requests: &mut Vec<Request<W
         }
         kinds.iter().for_each(|(_, _, signaled)| state.depth.post(*signaled));
         let untracked = kinds.len() - requests.len();
-        kinds[..untracked].iter().for_each(|(kind, bytes, _)| state.connection.pass(*kind, *bytes));
+        kinds[..untracked].iter().for_each(|(kind, bytes, signal)| state.connection.pass(*kind, *bytes, *signal));
         let now = if requests.is_empty() { 0 } else { steady_ns() };
         let tracked = !requests.is_empty();
         requests.drain(..).for_each(|request| state.connection.post(now, request));
@@ -133,9 +157,8 @@ pub fn refused_batch(own: &Qp, batch: &[(Kind, u64, bool)]) {
 /// # Safety
 /// As in verbs.h.
 pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> i32 {
-    if let Some(own) = QPS.get(qp as u64) {
-        own.guard.note_receive();
-    }
+    let own = QPS.get(qp as u64).filter(|own| !own.is_inherited());
+    let _acting = own.and_then(|own| own.guard.note_receive());
     // SAFETY: the program's QP; the caller's own call.
     unsafe {
         let real = CONTEXTS.get((*qp).context as u64).and_then(|own| own.real.post_recv);
@@ -153,7 +176,7 @@ unsafe fn each<'a>(first: *mut ibv_send_wr) -> impl Iterator<Item = &'a ibv_send
 }
 
 fn take_back(state: &mut State, kind: Kind, bytes: u64, signaled: bool) {
-    state.connection.refused(kind, bytes);
+    state.connection.refused(kind, bytes, signaled);
     state.depth.refused(signaled);
 }
 

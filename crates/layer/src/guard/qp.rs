@@ -8,7 +8,7 @@ use crate::lock::{Locked, Taken};
 use crate::room::Room;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use weir_abi::*;
-use weir_guard::{Connection, Depth, Kind};
+use weir_guard::{Connection, Depth, Guards, Kind};
 
 /// State of a QP for its guards. It is off for QPs other than reliable connections.
 #[derive(Default)]
@@ -22,6 +22,8 @@ pub struct Guarded {
     receives: AtomicBool,
     /// It has posted a READ, so its requests are kept.
     tracks: AtomicBool,
+    /// It has started again, so READs into pinned memory may be open.
+    started: AtomicBool,
     /// The thread acts on the QP, or the program changes it.
     acting: Locked<()>,
     state: Locked<Option<State>>,
@@ -30,7 +32,9 @@ pub struct Guarded {
 /// What the lock of a guarded QP protects.
 pub struct State {
     pub qp: *mut ibv_qp,
+    /// Those of its sends and of its receives.
     pub cq: *mut ibv_cq,
+    recv_cq: *mut ibv_cq,
     pub connection: Connection<Work>,
     pub depth: Depth,
     pub attributes: Attributes,
@@ -41,6 +45,8 @@ pub struct State {
     entries: u32,
     /// The status of a dummy that has failed, until the program gets it.
     pub failed: Option<i32>,
+    /// So many completions of requests that failed are not shown: the program has them already.
+    pub given: usize,
 }
 
 // SAFETY: the pointers are used for calls of the library, which threads may make.
@@ -61,37 +67,55 @@ impl Guarded {
         self.busy.store(false, Relaxed);
         self.receives.store(false, Relaxed);
         self.tracks.store(false, Relaxed);
+        self.started.store(false, Relaxed);
         self.places.store(room.spare, Relaxed);
         // SAFETY: guaranteed by the caller.
-        let (service, cq, srq) = unsafe { ((*qp).qp_type, (*qp).send_cq, (*qp).srq) };
+        let (service, cq, recv_cq, srq) = unsafe { ((*qp).qp_type, (*qp).send_cq, (*qp).recv_cq, (*qp).srq) };
         if service != IBV_QPT_RC || !list().any() {
             return;
         }
         let state = State {
             qp,
             cq,
-            connection: Connection::new(list()),
+            recv_cq,
+            // A dummy must not take a place of the program.
+            connection: Connection::new(Guards { dummy: list().dummy && room.spare != 0, ..list() }),
             depth: Depth::new(if room.spare == 0 { 0 } else { room.requests }),
             attributes: Attributes::default(),
             signal_all: room.signal_all,
             shared: !srq.is_null(),
             entries: 0,
             failed: None,
+            given: 0,
         };
         *self.state.lock() = Some(state);
-        if let Some(cq) = CQS.get(cq as u64).filter(|_| list().watches_requests()) {
+        let knows_qps = |cq: &&Cq| list().watches_requests() && !cq.guard.is_blind();
+        if let Some(cq) = CQS.get(cq as u64).filter(knows_qps) {
             cq.guard.turn_on();
             self.on.store(true, Release);
         }
     }
 
-    /// The program is about to destroy the QP: from now on no thread of the guards uses it.
-    pub fn close(&self) {
+    /// The program is about to destroy the QP: from now on no thread of the guards uses it. What is returned must live
+    /// until the QP is gone: its READs may still write to pinned memory.
+    pub fn close(&self) -> Option<Connection<Work>> {
         let _acting = self.acting();
         self.on.store(false, Release);
-        if let Some(mut state) = self.state.lock().take() {
-            state.connection.end(|_| ());
-            state.settle();
+        self.purge();
+        let mut state = self.state.lock().take()?;
+        let connection = std::mem::replace(&mut state.connection, Connection::new(Guards::default()));
+        state.settle();
+        Some(connection)
+    }
+
+    /// Adapters drop the completions of a QP that is reset or destroyed; so are those dropped that were kept. The caller
+    /// holds `acting`.
+    pub fn purge(&self) {
+        // SAFETY: the QP exists, because its owner has not destroyed it yet.
+        let of = self.with(|state| ([state.cq, state.recv_cq], unsafe { (*state.qp).qp_num }));
+        let Some((cqs, number)) = of.filter(|_| list().reissue) else { return };
+        for cq in cqs.iter().filter_map(|cq| CQS.get(*cq as u64)) {
+            cq.guard.stash().retain(|wc| wc.qp_num != number);
         }
     }
 
@@ -124,11 +148,25 @@ impl Guarded {
         self.tracks.load(Relaxed)
     }
 
+    /// A receive is about to be posted. The first waits for a start that is under way: RESET would lose it.
     #[inline]
-    pub fn note_receive(&self) {
-        if !self.receives.load(Relaxed) {
-            self.receives.store(true, Release);
+    pub fn note_receive(&self) -> Option<Taken<'_, ()>> {
+        if self.receives.load(Relaxed) {
+            return None;
         }
+        let acting = self.acting();
+        self.receives.store(true, Release);
+        Some(acting)
+    }
+
+    pub fn note_start(&self) {
+        self.started.store(true, Release);
+    }
+
+    /// Whether it has started again at some time.
+    #[inline]
+    pub fn has_started(&self) -> bool {
+        self.started.load(Acquire)
     }
 
     pub fn has_receives(&self) -> bool {
@@ -170,7 +208,7 @@ impl State {
             IBV_QPS_RESET => {
                 self.connection.end(|_| ());
                 self.depth.clear();
-                self.failed = None;
+                (self.failed, self.given) = (None, 0);
                 self.settle();
             }
             _ => self.connection.set_ready(false),

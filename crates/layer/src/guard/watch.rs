@@ -131,9 +131,7 @@ fn act(own: &Qp, now: u64) -> Option<u64> {
 
 fn post_dummy(own: &Qp, kind: weir_guard::Kind, remote: weir_guard::Remote) {
     // A thread of the program that builds requests holds it: another time.
-    if !own.posting.try_lock() {
-        return;
-    }
+    let Some(_posting) = own.posting.try_hold() else { return };
     own.guard.with(|state| {
         if state.take_entry() {
             let dummy = || work::dummy(kind, remote, state.signal_all);
@@ -141,10 +139,9 @@ fn post_dummy(own: &Qp, kind: weir_guard::Kind, remote: weir_guard::Remote) {
             state.connection.posted_dummy(steady_ns(), dummy());
             // SAFETY: the QP exists, because `acting` is held; so is `posting`.
             if unsafe { work::post(&request, state.qp, own.context()) } != 0 {
-                state.connection.refused(kind, 0);
+                state.connection.refused(kind, 0, state.signal_all);
                 state.settle();
             }
         }
     });
-    own.posting.unlock();
 }

@@ -54,8 +54,9 @@ pub fn describe(wr_id: u64, opcode: c_int, flags: u32, signaled: bool, remote: R
         remote,
         signaled,
         on_demand: false,
-        // The program may use the memory of inline data again.
-        repeatable: plain.contains(&opcode) && flags & IBV_SEND_INLINE == 0,
+        // The program may use the memory of inline data again. What a fenced request sends may come from a READ before
+        // it, which may be in pinned memory still.
+        repeatable: plain.contains(&opcode) && flags & (IBV_SEND_INLINE | IBV_SEND_FENCE) == 0,
         work: Work { opcode, flags, imm, sges, pinned: None },
     }
 }
@@ -66,13 +67,14 @@ pub fn add_sges(request: &mut Request<Work>, context: &Context, sges: &[ibv_sge]
     if !request.repeatable {
         return;
     }
-    if request.kind == Kind::Read {
+    request.repeatable = request.work.add(sges);
+    if request.kind == Kind::Read && contexts::any_odp() {
         let odp = |sge: &ibv_sge| contexts::odp(context, sge.lkey);
+        let mut filled = request.work.sges().iter().filter(|sge| sge.length > 0);
+        request.on_demand = filled.clone().any(|sge| odp(sge).is_some());
         // Data of a region with addresses of its own could not be copied to where the program expects it.
-        request.repeatable = sges.iter().all(|sge| odp(sge) != Some(contexts::Odp::Shifted));
-        request.on_demand |= sges.iter().any(|sge| odp(sge).is_some());
+        request.repeatable &= !request.on_demand || filled.all(|sge| odp(sge) == Some(contexts::Odp::Plain));
     }
-    request.repeatable &= request.work.add(sges);
 }
 
 /// A READ or WRITE of no bytes.
@@ -155,7 +157,7 @@ mod tests {
     #[test]
     fn only_what_can_be_posted_again_is_repeatable() {
         let of = |opcode, flags| describe(1, opcode, flags, true, Remote::default(), 0).repeatable;
-        assert!(of(IBV_WR_SEND, IBV_SEND_FENCE) && !of(IBV_WR_SEND, IBV_SEND_INLINE));
+        assert!(of(IBV_WR_SEND, 0) && !of(IBV_WR_SEND, IBV_SEND_FENCE) && !of(IBV_WR_SEND, IBV_SEND_INLINE));
         assert!(!of(IBV_WR_SEND_WITH_INV, 0) && !of(IBV_WR_ATOMIC_FETCH_AND_ADD, 0) && !of(IBV_WR_BIND_MW, 0));
         assert_eq!((kind(IBV_WR_BIND_MW), kind(IBV_WR_FLUSH)), (Kind::Local, Kind::Atomic));
     }

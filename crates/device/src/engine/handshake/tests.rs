@@ -1,6 +1,7 @@
 use super::*;
 use crate::config::Icrc;
 use crate::engine::peers::hello::MAGIC;
+use crate::engine::peers::proof::Demand;
 use crate::engine::testing::{FIRST_PSN, Rig, address, exchange, exchange_some};
 use crate::os::clock;
 use crate::shared::qp::QpShared;
@@ -162,6 +163,55 @@ fn a_qp_whose_peer_stays_foreign_is_not_looked_at_again() {
 }
 
 /// A pseudo-random sequence.
+fn reset(rig: &mut Rig, qp: &Arc<QpShared>) {
+    rig.modify(qp, QpState::Reset, &QpAttr::default(), weir_transport::AttrMask::empty());
+    rig.engine.rest(qp.num);
+}
+
+/// Its peer's QP is not reset, and would prove nothing again.
+#[test]
+fn a_qp_that_is_reset_alone_goes_on_and_learns_if_its_peer_begins_anew() {
+    let (mut here, mut there) = rigs();
+    let (own, other) = (here.add_qp(Service::Rc), there.add_qp(Service::Rc));
+    here.connect(&own, there.address, other.num);
+    there.connect(&other, here.address, own.num);
+    until(|| {
+        exchange(&mut here, &mut there);
+        is_proven(&here, &own) && is_proven(&there, &other)
+    });
+    let write = SendOp::Write { remote_addr: 0, rkey: 0 };
+    there.post_send(&other, 1, write, Data::Inline(&[]));
+    here.post_send(&own, 1, write, Data::Inline(&[]));
+    exchange(&mut here, &mut there);
+    assert!(![(&here, &own), (&there, &other)].iter().any(|(rig, qp)| rig.entry(qp).connection.is_unconfirmed()));
+    let tag_of = |rig: &Rig, qp: &QpShared| rig.entry(qp).connection.tag;
+    let (tag, link) = (tag_of(&here, &own), here.link(&own));
+    reset(&mut here, &own);
+    here.connect(&own, there.address, other.num);
+    assert_eq!((tag_of(&here, &own), here.link(&own)), (tag, link), "it goes on");
+    exchange(&mut here, &mut there);
+    assert!(is_proven(&there, &other) && here.link(&own) == link);
+    // The peer is connected to another QP meanwhile, and then to this one again.
+    let third = here.add_qp(Service::Rc);
+    reset(&mut there, &other);
+    there.connect(&other, here.address, third.num);
+    reset(&mut there, &other);
+    there.connect(&other, here.address, own.num);
+    assert_ne!(Link::Weir(Demand { tag: tag_of(&there, &other), ..demand(link) }), link, "a new connection");
+    until(|| {
+        exchange(&mut here, &mut there);
+        is_proven(&there, &other) && here.link(&own) != link
+    });
+    assert_eq!(demand(here.link(&own)).tag, tag_of(&there, &other));
+    here.check();
+    there.check();
+}
+
+fn demand(link: Link) -> Demand {
+    let Link::Weir(demand) = link else { panic!("{link:?}") };
+    demand
+}
+
 struct Random(u64);
 
 impl Random {
@@ -189,7 +239,10 @@ fn what_hellos_look_at_agrees_with_the_table_whatever_happens() {
         let rig = &mut rigs[side];
         match step {
             1..4 => {
-                rig.engine.disconnect(qp.num);
+                match random.below(2) {
+                    0 => rig.engine.disconnect(qp.num),
+                    _ => rig.engine.rest(qp.num),
+                }
                 rig.modify(&qp, QpState::Reset, &QpAttr::default(), weir_transport::AttrMask::empty());
                 rig.connect(&qp, to, other);
             }

@@ -31,6 +31,9 @@ pub struct Connection {
     /// A packet came that only the proven peer sends: it has this process's proof, and no more proofs of this QP are
     /// sent.
     confirmed: bool,
+    /// The QP was reset, and goes on with the proofs from before. Its peer may have begun anew, or may do so: both prove
+    /// themselves again whenever they are asked, whatever packets come.
+    resumed: bool,
     /// A packet of a foreign adapter came: the peer stays foreign, and no proof changes that.
     stays_foreign: bool,
     own: u32,
@@ -49,6 +52,7 @@ impl Connection {
             link,
             tag: 0,
             confirmed: false,
+            resumed: false,
             stays_foreign: false,
             own,
             dest: 0,
@@ -62,6 +66,7 @@ impl Connection {
     pub fn begin(&mut self, dest: u32, rq_psn: Psn, tag: u32) {
         (self.dest, self.tag) = (dest, tag);
         self.first_psns = [Some(rq_psn), None];
+        self.resumed = false;
     }
 
     /// The QP is connected again, after RESET. True: to the same peer with the same first PSN from it, so the proof of the
@@ -70,7 +75,7 @@ impl Connection {
         let same = self.dest == dest && self.first_psns[0] == Some(rq_psn) && matches!(self.link, Link::Weir(_));
         if same {
             self.first_psns[1] = None;
-            (self.confirmed, self.stays_foreign) = (false, false);
+            (self.confirmed, self.resumed, self.stays_foreign) = (false, true, false);
         }
         same
     }
@@ -109,12 +114,12 @@ impl Connection {
 
     /// Returns whether the peer may still be in an earlier connection and hold the proof of that one.
     pub fn is_unconfirmed(&self) -> bool {
-        !self.confirmed
+        self.resumed || !self.confirmed
     }
 
     /// Returns whether the peer may lack this process's proof.
     pub fn may_prove(&self) -> bool {
-        !self.confirmed && !self.stays_foreign
+        self.is_unconfirmed() && !self.stays_foreign
     }
 
     /// The QP will send, and its first PSN is `sq_psn`.
