@@ -106,12 +106,10 @@ pub unsafe extern "C" fn ibv_create_cq(
 pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     let _uncancelled = Uncancelled::new();
     let own = CQS.get(cq as u64).filter(|own| !own.is_inherited());
-    let more = own.map_or(0, |_| guard::cq::wanted_entries(cqe));
-    if more != 0 && call!(RESIZE_CQ, libc::ENOSYS, cq, cqe.saturating_add(more)) == 0 {
-        return 0;
-    }
+    // As the program wants it first: the library may refuse that.
     let status = call!(RESIZE_CQ, libc::ENOSYS, cq, cqe);
-    if status == 0 {
+    let more = own.map_or(0, |_| guard::cq::wanted_entries(cqe));
+    if status == 0 && more != 0 && call!(RESIZE_CQ, libc::ENOSYS, cq, cqe.saturating_add(more)) != 0 {
         observe(|| own.inspect(|own| own.guard.lose_spare()));
     }
     status
