@@ -168,7 +168,7 @@ impl Half {
         } else if self.was_missing(packet.psn) {
             if self.is_late(packet) {
                 sink(Event::Late { at: packet });
-            } else {
+            } else if self.is_overtaken(packet) {
                 if self.late.len() == LATE {
                     self.late.pop_front();
                 }
@@ -181,6 +181,7 @@ impl Half {
             self.repeat_forgotten(packet, sink);
         }
         self.last_sent = packet.time;
+        self.newest = Some(packet.psn);
     }
 
     /// The first request that is not completed.

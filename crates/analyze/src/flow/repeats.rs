@@ -171,7 +171,6 @@ impl Half {
             }
             near
         });
-        self.newest = Some(next.psn);
     }
 
     /// Decides on repetitions that are in doubt, unless this packet is the next of them.
@@ -286,13 +285,19 @@ impl Half {
     /// Whether a packet that was passed over is late: the responder has not complained, and no timer can have run out.
     pub(super) fn is_late(&self, packet: &Seen) -> bool {
         // Packets leave in order, and what goes again comes behind what went again before it.
-        if self.direction == Some(Direction::Out) || self.follows(packet).is_some() {
+        if self.direction == Some(Direction::Out) || self.follows(packet).is_some() || !self.is_overtaken(packet) {
             return false;
         }
         // One NAK covers all that is missing until the packets are in sequence again.
         let recent = |nak: &LastNak| nak.time >= self.passed || packet.time < nak.time + DISCARDED.start;
         let missed = self.nak.is_some_and(|nak| recent(&nak) && !packet.psn.before(nak.psn));
         !missed && packet.time.saturating_sub(self.passed) < DISCARDED.start
+    }
+
+    /// Whether the packet before has a later PSN. A packet that goes on from the one before is part of a row that is sent
+    /// again.
+    pub(super) fn is_overtaken(&self, packet: &Seen) -> bool {
+        self.newest.is_some_and(|newest| packet.psn.before(newest))
     }
 
     /// Whether no request with this PSN was seen, although one behind it was.
