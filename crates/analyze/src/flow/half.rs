@@ -62,6 +62,10 @@ pub struct Half {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Late {
     pub first: Seen,
+    /// The last of the missing packets that came behind it.
+    pub last: Psn,
+    /// The responder has not complained, and no timer can have run out.
+    pub unasked: bool,
     /// It came once more.
     pub again: Option<Seen>,
     /// The requester sent it again, and all that follows.
@@ -166,13 +170,13 @@ impl Half {
         } else if let Some(at) = self.done.iter().position(|request| request.covers(packet.psn)) {
             self.repeat_done(at, packet, sink);
         } else if self.was_missing(packet.psn) {
-            if self.is_late(packet) {
-                sink(Event::Late { at: packet });
-            } else if self.is_overtaken(packet) {
+            if self.is_overtaken(packet) {
                 if self.late.len() == LATE {
                     self.late.pop_front();
                 }
-                self.late.push_back(Late { first: *packet, again: None, resent: false, within: None });
+                let unasked = self.is_unasked(packet);
+                let late = Late { first: *packet, last: packet.psn, unasked, again: None, resent: false, within: None };
+                self.late.push_back(late);
             }
             let request = Request::new(packet, self.mtu, self.began);
             sink(Event::New(&request));
@@ -222,7 +226,8 @@ impl Half {
     /// Reports the requests that were completed; called at the end of a capture.
     pub fn settle_all(&mut self, sink: &mut impl FnMut(Event<'_>)) {
         self.decide_now(sink);
-        let again = std::mem::take(&mut self.late).into_iter().filter_map(|late| late.again);
+        let late = std::mem::take(&mut self.late);
+        let again = late.iter().filter_map(|late| late.again.or(late.unasked.then_some(late.first)));
         again.for_each(|again| sink(Event::Late { at: &again }));
         std::mem::take(&mut self.unanswered).iter().for_each(|repeat| sink(Event::Repeat(repeat)));
         while self.settle(sink) {}

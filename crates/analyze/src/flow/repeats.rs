@@ -144,14 +144,27 @@ impl Half {
         }
     }
 
-    /// A packet that was missing came late if it comes once more. If packets after it are repeated behind it, the
-    /// requester has sent it again.
+    /// A packet that was missing came late if the responder did not ask for it, or if it comes once more. If packets
+    /// after it are repeated behind it, the requester has sent it again.
     pub(super) fn decide_late(&mut self, next: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        if self.late.is_empty() {
+            return;
+        }
         let known = self.next.is_some_and(|first_new| next.psn.before(first_new));
+        let missing = self.is_missing(next.psn);
         let Half { late, newest, .. } = self;
         late.retain_mut(|late| {
             let near = next.time.saturating_sub(late.first.time) < DISCARDED.start;
-            let follows = *newest == Some(late.first.psn) && known && late.first.psn.before(next.psn);
+            let behind = |psn: Psn| *newest == Some(psn) && known && psn.before(next.psn);
+            if late.unasked {
+                if !behind(late.last) {
+                    sink(Event::Late { at: &late.first });
+                    return false;
+                }
+                late.last = next.psn;
+                return missing; // more of what was missing; otherwise the requester has sent it again
+            }
+            let follows = behind(late.first.psn);
             match late.again {
                 None if follows => late.resent = true,
                 None if next.psn == late.first.psn && near && !late.resent => {
@@ -282,10 +295,10 @@ impl Half {
         }
     }
 
-    /// Whether a packet that was passed over is late: the responder has not complained, and no timer can have run out.
-    pub(super) fn is_late(&self, packet: &Seen) -> bool {
+    /// Whether the responder has not complained about a packet that was passed over, and no timer can have run out.
+    pub(super) fn is_unasked(&self, packet: &Seen) -> bool {
         // Packets leave in order, and what goes again comes behind what went again before it.
-        if self.direction == Some(Direction::Out) || self.follows(packet).is_some() || !self.is_overtaken(packet) {
+        if self.direction == Some(Direction::Out) || self.follows(packet).is_some() {
             return false;
         }
         // One NAK covers all that is missing until the packets are in sequence again.
