@@ -18,6 +18,8 @@ pub struct Half {
     /// Which way its requests pass the point of capture: out of the requester's host, or into the responder's. `None`:
     /// the capture does not tell.
     pub(super) direction: Option<Direction>,
+    /// The PSN of the first packet, and its time.
+    pub(super) start: Option<(Psn, u64)>,
     /// The PSN after the last new request.
     pub(super) next: Option<Psn>,
     /// Requests without a complete response, in the order of their PSNs.
@@ -154,6 +156,7 @@ impl Half {
             let Half { has_responses, direction, .. } = *self;
             *self = Half { began: packet.time, has_responses, direction, ..Half::default() };
         }
+        self.start.get_or_insert((packet.psn, packet.time));
         let next = *self.next.get_or_insert(packet.psn);
         let ahead = if known { 0 } else { packet.psn.since(next) };
         if ahead >= 0 {

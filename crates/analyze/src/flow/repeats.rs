@@ -28,6 +28,8 @@ const LONG_ROUND_TRIP: u64 = 150_000;
 const RNR_FACTOR: u64 = 20;
 /// Repetitions that wait for the first response.
 const UNANSWERED: usize = 64;
+/// A capture that begins with a packet that overtook others lacks so many PSNs at most.
+const AT_START: i32 = 256;
 /// So many packets that come again in a row did not come twice by chance.
 const GO_BACK: usize = 8;
 
@@ -152,7 +154,7 @@ impl Half {
         }
         let known = self.next.is_some_and(|first_new| next.psn.before(first_new));
         let missing = self.is_missing(next.psn);
-        let Half { late, newest, .. } = self;
+        let Half { late, newest, nak, .. } = self;
         late.retain_mut(|late| {
             let near = next.time.saturating_sub(late.first.time) < DISCARDED.start;
             let behind = |psn: Psn| *newest == Some(psn) && known && psn.before(next.psn);
@@ -176,7 +178,12 @@ impl Half {
                 Some(again) => {
                     // What was being repeated goes on. A repetition would begin anew.
                     let goes_on = |at: Psn| late.first.psn.before(at) && at.before(next.psn);
-                    if !follows || late.within.is_some_and(goes_on) {
+                    // The requester goes back to what the responder asked for. It had the packet already.
+                    let asked = |nak: LastNak| {
+                        let later = nak.asked_for(next) && late.first.psn.before(nak.psn);
+                        later && nak.time >= late.first.time
+                    };
+                    if !follows || late.within.is_some_and(goes_on) || nak.is_some_and(asked) {
                         sink(Event::Late { at: &again });
                     }
                     return false;
@@ -297,8 +304,8 @@ impl Half {
 
     /// Whether the responder has not complained about a packet that was passed over, and no timer can have run out.
     pub(super) fn is_unasked(&self, packet: &Seen) -> bool {
-        // Packets leave in order, and what goes again comes behind what went again before it.
-        if self.direction == Some(Direction::Out) || self.follows(packet).is_some() {
+        // What goes again comes behind what went again before it.
+        if self.follows(packet).is_some() {
             return false;
         }
         // One NAK covers all that is missing until the packets are in sequence again.
@@ -308,9 +315,20 @@ impl Half {
     }
 
     /// Whether the packet before has a later PSN. A packet that goes on from the one before is part of a row that is sent
-    /// again.
+    /// again. Out of the requester's host, packets pass in order.
     pub(super) fn is_overtaken(&self, packet: &Seen) -> bool {
-        self.newest.is_some_and(|newest| packet.psn.before(newest))
+        self.direction != Some(Direction::Out) && self.newest.is_some_and(|newest| packet.psn.before(newest))
+    }
+
+    /// A sequence NAK at once for a packet before the first one: what is between them overtook nothing that was seen, and
+    /// may still come.
+    pub(super) fn missed_at_start(&mut self, nak: Psn, now: u64) {
+        let Some((start, time)) = self.start.filter(|(_, time)| now < time + DISCARDED.start) else { return };
+        let before = start.since(nak);
+        if (1..=AT_START).contains(&before) && !self.is_missing(nak) {
+            self.missing.push_front((nak, start));
+            self.passed = self.passed.max(time);
+        }
     }
 
     /// Whether no request with this PSN was seen, although one behind it was.

@@ -37,6 +37,7 @@ impl Half {
                     let nak = self.nak(packet, sink);
                     // What was in flight behind a request that got an RNR NAK is out of sequence. That is no loss.
                     if !self.waits_for_receiver(nak.psn) {
+                        self.missed_at_start(nak.psn, nak.time);
                         self.note_nak(&nak, None);
                         let request = self.place(nak.psn).map(|at| &self.open[at]);
                         sink(Event::SequenceNak { nak, request });
