@@ -2,6 +2,7 @@
 
 use super::event::{Event, Nak};
 use super::half::Half;
+use super::replay::SECOND_RESPONSE;
 use super::request::{Request, Transmission};
 use crate::packet::{Kind, Seen};
 use weir_wire::{NakCode, Operation, Psn, Syndrome};
@@ -209,8 +210,12 @@ impl Half {
                 }
                 return;
             }
-            if let Some(ended) = self.replay.answered_again(&request, packet.time) {
-                for open in self.open.iter_mut().filter(|open| open.last.time >= ended) {
+            // That the responder had it when it was repeated shows only now.
+            let replayed = || request.answered().filter(|_| request.sent > 1).map(|_| request.last.time);
+            let since = self.replay.answered_again(&request, packet.time).or_else(replayed);
+            if let Some(since) = since.filter(|since| packet.time < since + SECOND_RESPONSE) {
+                let behind = |open: &&mut Request| open.last.time >= since && request.psn.before(open.psn);
+                for open in self.open.iter_mut().filter(behind) {
                     open.first_during_replay |= open.sent == 1;
                     open.during_replay = true;
                 }
