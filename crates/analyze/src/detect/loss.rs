@@ -3,7 +3,8 @@
 //! Evidence: a sequence NAK (the responder misses a request packet); a response to a READ of which packets are missing,
 //! or a later acknowledgement without it; an ACK timeout; a complete response after which the requester repeats at
 //! once, with all that follows (it was lost behind the point of capture). Losses that damming explains are not counted,
-//! and a packet that the responder missed and that comes late is not lost.
+//! and a packet that the responder missed and that comes late is not lost. Missing responses alone show no loss where the
+//! pairing of the directions is uncertain.
 //!
 //! The cost: all packets that went again, lost or not, and the time until they went.
 
@@ -12,7 +13,7 @@ use super::damming::Damming;
 use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
-use crate::flow::{Cause, FlowId, Nak, Repeat, Request};
+use crate::flow::{Cause, FlowId, Nak, Pairing, Repeat, Request};
 use crate::packet::{FrameId, Seen};
 use std::collections::{HashSet, VecDeque};
 use weir_wire::Psn;
@@ -129,6 +130,11 @@ impl Losses {
             };
             // What a peer that stopped does not answer is not lost.
             if explained.contains(&flow) && requests + responses == 0 {
+                continue;
+            }
+            // They may be those of another QP.
+            let uncertain = end.flow(flow).pairing == Pairing::Likely;
+            if uncertain && requests + timeouts == 0 {
                 continue;
             }
             let text = format!(

@@ -274,9 +274,7 @@ impl Half {
     }
 
     fn repeat_done(&mut self, at: usize, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
-        let behind = self.done.get(at + 1).and_then(Request::answered).map(|answered| answered.time);
         let mut request = self.done.remove(at).expect("its place was found");
-        request.followed = behind.unwrap_or(self.progress);
         self.repeat(&mut request, packet, sink);
         self.insert(request);
     }
@@ -336,8 +334,15 @@ impl Half {
         self.early.push_back(*packet);
     }
 
+    /// A response came: it is the first one behind those that were answered last.
+    pub(super) fn follow(&mut self, response: &Seen) {
+        let first = |done: &&mut Request| done.followed == 0 && done.psn.before(response.psn);
+        self.done.iter_mut().rev().take_while(first).for_each(|done| done.followed = response.time);
+    }
+
     /// A READ or an atomic has its response.
-    pub(super) fn keep_done(&mut self, request: Request, sink: &mut impl FnMut(Event<'_>)) {
+    pub(super) fn keep_done(&mut self, mut request: Request, sink: &mut impl FnMut(Event<'_>)) {
+        request.followed = 0;
         if self.done.len() == DONE {
             self.settle(sink);
         }

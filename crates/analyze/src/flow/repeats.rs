@@ -255,6 +255,8 @@ impl Half {
             let cause = nak.rnr.map_or(Cause::SequenceNak, |code| Cause::Rnr { code });
             return (cause, nak.time);
         }
+        // The first packet of a long response meets the missing page.
+        let faulted = request.received > 0 && FAULT.contains(&packet.time.saturating_sub(request.responding));
         if let Some(answered) = request.answered() {
             // The NAK for a later packet says that this one was executed: the requester misses its response.
             let skipped = |nak: &LastNak| nak.rnr.is_none() && !nak.psn.before(request.end());
@@ -264,10 +266,14 @@ impl Half {
                 return (Cause::ResponseGap, nak.time);
             }
             // A later response has just left, the first one since: it made the requester miss this one.
+            let waited = packet.time.saturating_sub(answered.time);
+            // What it has dropped for a missing page it drops again.
+            let again = request.discards > 0 && FAULT.contains(&waited);
             let missed = request.followed > answered.time
-                && packet.time < request.followed + self.reaction(packet.time.saturating_sub(answered.time));
-            let cause = match packet.time.saturating_sub(answered.time) {
-                waited if waited < DISCARDED.start => Cause::Unseen,
+                && packet.time < request.followed + self.reaction(waited)
+                && !again;
+            let cause = match waited {
+                waited if waited < DISCARDED.start && !faulted => Cause::Unseen,
                 _ if missed => Cause::ResponseGap,
                 waited if waited < DISCARDED.end => Cause::Discarded,
                 _ if self.progress > answered.time && packet.time < self.progress + DISCARDED.start => {
@@ -284,6 +290,9 @@ impl Half {
             && request.kind.returns_data()
         {
             return (Cause::ResponseGap, gap);
+        }
+        if faulted {
+            return (Cause::Discarded, request.responding);
         }
         let since = since.max(self.progress.min(packet.time));
         if !self.has_responses || packet.time.saturating_sub(since) < SHORTEST_TIMEOUT {

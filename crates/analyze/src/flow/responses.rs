@@ -94,6 +94,7 @@ impl Half {
         if count == 0 {
             return;
         }
+        self.follow(packet);
         let mut at = 0;
         for _ in 0..count {
             if self.open[at].kind.returns_data() {
@@ -118,6 +119,7 @@ impl Half {
 
     /// A response of one packet that carries data.
     fn data_response(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        self.follow(packet);
         match self.place(packet.psn) {
             Some(at) => self.answer(at, packet, sink),
             None => self.unexplained(packet, sink),
@@ -129,6 +131,7 @@ impl Half {
             self.learn_mtu(packet.payload);
         }
         let Some(at) = self.place_of_response(packet) else { return self.unexplained(packet, sink) };
+        self.follow(packet);
         let request = &mut self.open[at];
         let offset = packet.psn.since(request.psn).max(0) as u32;
         let expected = request.received;
@@ -145,6 +148,9 @@ impl Half {
         }
         if offset < expected && offset > 0 {
             return; // a part of an older response
+        }
+        if offset == 0 {
+            request.responding = packet.time;
         }
         (request.received, request.executed) = (offset + 1, true);
         if packet.opcode.ends_message() {
