@@ -4,7 +4,7 @@
 //! or a later acknowledgement without it; an ACK timeout; a complete response after which the requester repeats at
 //! once, with all that follows (it was lost behind the point of capture). Losses that damming explains are not counted,
 //! and a packet that the responder missed and that comes late is not lost. Missing responses alone show no loss where the
-//! pairing of the directions is uncertain.
+//! pairing of the directions is uncertain, because too many QPs are alike.
 //!
 //! The cost: all packets that went again, lost or not, and the time until they went.
 
@@ -13,9 +13,10 @@ use super::damming::Damming;
 use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
-use crate::flow::{Cause, FlowId, Nak, Pairing, Repeat, Request};
+use crate::flow::{CANDIDATES, Cause, FlowId, Nak, Pairing, Repeat, Request};
 use crate::packet::{FrameId, Seen};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use weir_capture::packet::Address;
 use weir_wire::Psn;
 
 /// Sequence NAKs that are kept.
@@ -117,6 +118,11 @@ impl Losses {
 
     pub fn findings(&self, end: &End<'_>, damming: &Damming, explained: &HashSet<FlowId>) -> Vec<Finding> {
         let mut findings = Vec::new();
+        // QPs that are paired by their rank, because too many begin with the same PSN.
+        let mut alike: HashMap<(Address, Address), usize> = HashMap::new();
+        for flow in end.flows.iter().filter(|flow| flow.pairing == Pairing::Likely) {
+            *alike.entry((flow.key.from, flow.key.to)).or_default() += 1;
+        }
         for flow in (0..end.flows.len() as u32).map(FlowId) {
             let mut lost =
                 self.flows.get(&flow).map(|lost| (lost.seen.clone(), lost.requests, lost.responses, lost.timeouts));
@@ -133,7 +139,8 @@ impl Losses {
                 continue;
             }
             // They may be those of another QP.
-            let uncertain = end.flow(flow).pairing == Pairing::Likely;
+            let key = end.flow(flow).key;
+            let uncertain = alike.get(&(key.from, key.to)).is_some_and(|count| *count > CANDIDATES);
             if uncertain && requests + timeouts == 0 {
                 continue;
             }

@@ -269,9 +269,8 @@ impl Half {
             let waited = packet.time.saturating_sub(answered.time);
             // What it has dropped for a missing page it drops again.
             let again = request.discards > 0 && FAULT.contains(&waited);
-            let missed = request.followed > answered.time
-                && packet.time < request.followed + self.reaction(waited)
-                && !again;
+            let missed =
+                request.followed > answered.time && packet.time < request.followed + self.reaction(waited) && !again;
             let cause = match waited {
                 waited if waited < DISCARDED.start && !faulted => Cause::Unseen,
                 _ if missed => Cause::ResponseGap,
