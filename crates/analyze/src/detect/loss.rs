@@ -8,15 +8,14 @@
 //!
 //! The cost: all packets that went again, lost or not, and the time until they went.
 
-use super::common::{PerFlow, Sightings, paired, time, times};
+use super::common::{Alike, PerFlow, Sightings, paired, time, times};
 use super::damming::Damming;
 use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
-use crate::flow::{CANDIDATES, Cause, FlowId, Nak, Pairing, Repeat, Request};
+use crate::flow::{Cause, FlowId, Nak, Repeat, Request};
 use crate::packet::{FrameId, Seen};
-use std::collections::{HashMap, HashSet, VecDeque};
-use weir_capture::packet::Address;
+use std::collections::{HashSet, VecDeque};
 use weir_wire::Psn;
 
 /// Sequence NAKs that are kept.
@@ -118,11 +117,7 @@ impl Losses {
 
     pub fn findings(&self, end: &End<'_>, damming: &Damming, explained: &HashSet<FlowId>) -> Vec<Finding> {
         let mut findings = Vec::new();
-        // QPs that are paired by their rank, because too many begin with the same PSN.
-        let mut alike: HashMap<(Address, Address), usize> = HashMap::new();
-        for flow in end.flows.iter().filter(|flow| flow.pairing == Pairing::Likely) {
-            *alike.entry((flow.key.from, flow.key.to)).or_default() += 1;
-        }
+        let alike = Alike::of(end);
         for flow in (0..end.flows.len() as u32).map(FlowId) {
             let mut lost =
                 self.flows.get(&flow).map(|lost| (lost.seen.clone(), lost.requests, lost.responses, lost.timeouts));
@@ -139,9 +134,7 @@ impl Losses {
                 continue;
             }
             // They may be those of another QP.
-            let key = end.flow(flow).key;
-            let uncertain = alike.get(&(key.from, key.to)).is_some_and(|count| *count > CANDIDATES);
-            if uncertain && requests + timeouts == 0 {
+            if alike.has(end, flow) && requests + timeouts == 0 {
                 continue;
             }
             let text = format!(

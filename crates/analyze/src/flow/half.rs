@@ -211,6 +211,11 @@ impl Half {
         self.next.is_none_or(|next| psn.since(next).unsigned_abs() <= NEAR)
     }
 
+    /// Which way its requests pass the point of capture.
+    pub fn direction(&self) -> Option<Direction> {
+        self.direction
+    }
+
     /// Whether any response was seen.
     pub fn has_responses(&self) -> bool {
         self.has_responses
