@@ -3,9 +3,10 @@
 use super::end::End;
 use crate::advice::Advice;
 use crate::finding::{Cost, Finding, FindingKind};
-use crate::flow::{FlowId, Repeat};
+use crate::flow::{CANDIDATES, FlowId, Pairing, Repeat};
 use crate::packet::FrameId;
 use std::collections::BTreeMap;
+use weir_capture::packet::Address;
 
 /// The sightings of one kind in one flow.
 #[derive(Clone, Debug, Default)]
@@ -103,11 +104,30 @@ impl Sightings {
 
 /// A confidence lowered if the pairing of the directions was uncertain.
 pub fn paired(end: &End<'_>, flow: FlowId, confidence: f64) -> f64 {
-    use crate::flow::Pairing;
     match end.flow(flow).pairing {
         Pairing::Setup | Pairing::Psn => confidence,
         Pairing::Likely => confidence * 0.8,
         Pairing::None => confidence * 0.7,
+    }
+}
+
+/// Pairs of addresses with so many QPs that begin alike that they are paired by their rank: a response may be counted
+/// for another QP than its own.
+pub struct Alike(BTreeMap<(Address, Address), usize>);
+
+impl Alike {
+    pub fn of(end: &End<'_>) -> Alike {
+        let mut counts: BTreeMap<(Address, Address), usize> = BTreeMap::new();
+        for flow in end.flows.iter().filter(|flow| flow.pairing == Pairing::Likely) {
+            *counts.entry((flow.key.from, flow.key.to)).or_default() += 1;
+        }
+        counts.retain(|_, count| *count > CANDIDATES);
+        Alike(counts)
+    }
+
+    pub fn has(&self, end: &End<'_>, flow: FlowId) -> bool {
+        let key = end.flow(flow).key;
+        self.0.contains_key(&(key.from, key.to))
     }
 }
 

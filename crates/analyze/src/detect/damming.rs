@@ -162,6 +162,11 @@ impl Sums {
         let lost = (LOST_SHARE / share).ln() * self.lost as f64;
         let survived = ((1.0 - LOST_SHARE) / (1.0 - share)).ln() * self.survived as f64;
         let probability = 1.0 / (1.0 + (-(lost + survived + PRIOR.ln())).exp());
-        if self.lost == 1 { probability.min(SINGLE) } else { probability }
+        match self.lost {
+            // Where the network loses packets, a single one during a replay says nothing.
+            1 if self.elsewhere > 0 => 0.0,
+            1 => probability.min(SINGLE),
+            _ => probability,
+        }
     }
 }

@@ -3,11 +3,12 @@
 //! Evidence: a sequence NAK (the responder misses a request packet); a response to a READ of which packets are missing,
 //! or a later acknowledgement without it; an ACK timeout; a complete response after which the requester repeats at
 //! once, with all that follows (it was lost behind the point of capture). Losses that damming explains are not counted,
-//! and a packet that the responder missed and that comes late is not lost.
+//! and a packet that the responder missed and that comes late is not lost. Missing responses alone show no loss where the
+//! pairing of the directions is uncertain, because too many QPs are alike.
 //!
 //! The cost: all packets that went again, lost or not, and the time until they went.
 
-use super::common::{PerFlow, Sightings, paired, time, times};
+use super::common::{Alike, PerFlow, Sightings, paired, time, times};
 use super::damming::Damming;
 use super::end::End;
 use crate::advice;
@@ -116,6 +117,7 @@ impl Losses {
 
     pub fn findings(&self, end: &End<'_>, damming: &Damming, explained: &HashSet<FlowId>) -> Vec<Finding> {
         let mut findings = Vec::new();
+        let alike = Alike::of(end);
         for flow in (0..end.flows.len() as u32).map(FlowId) {
             let mut lost =
                 self.flows.get(&flow).map(|lost| (lost.seen.clone(), lost.requests, lost.responses, lost.timeouts));
@@ -129,6 +131,10 @@ impl Losses {
             };
             // What a peer that stopped does not answer is not lost.
             if explained.contains(&flow) && requests + responses == 0 {
+                continue;
+            }
+            // They may be those of another QP.
+            if alike.has(end, flow) && requests + timeouts == 0 {
                 continue;
             }
             let text = format!(

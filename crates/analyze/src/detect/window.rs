@@ -2,14 +2,16 @@
 //!
 //! Evidence: responses that no open request explains, second responses to requests that were sent once, and requests
 //! that came twice although nothing was lost and no timer can have run out. A few of them follow every loss; so the
-//! finding needs [`FEW`] of them, and more than twice as many as repetitions with a known cause.
+//! finding needs [`FEW`] of them, and more than twice as many as repetitions with a known cause. Out of the requester's
+//! host nothing comes twice: it repeats.
 
-use super::common::{PerFlow, Sightings, paired};
+use super::common::{Alike, PerFlow, Sightings, paired};
 use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::{Cause, FlowId, Repeat, Request};
 use crate::packet::Seen;
+use weir_capture::Direction;
 
 /// Such packets by flow.
 #[derive(Debug, Default)]
@@ -26,7 +28,7 @@ struct Outside {
 }
 
 /// Fewer are no finding.
-const FEW: u64 = 4;
+const FEW: u64 = 5;
 
 impl OutOfWindow {
     pub fn stray(&mut self, flow: FlowId, at: &Seen) {
@@ -55,8 +57,14 @@ impl OutOfWindow {
 
     pub fn findings(&self, end: &End<'_>) -> Vec<Finding> {
         let mut findings = Vec::new();
+        let alike = Alike::of(end);
         for (flow, outside) in &self.flows {
-            let count = outside.strays + outside.twice;
+            // The responses of another QP, and repetitions for a NAK that was counted for another QP.
+            if alike.has(end, *flow) {
+                continue;
+            }
+            let repeats = end.flow(*flow).half.direction() == Some(Direction::Out);
+            let count = outside.strays + if repeats { 0 } else { outside.twice };
             if count < FEW || count <= 2 * outside.explained || !end.flow(*flow).half.has_responses() {
                 continue;
             }

@@ -18,6 +18,8 @@ pub struct Half {
     /// Which way its requests pass the point of capture: out of the requester's host, or into the responder's. `None`:
     /// the capture does not tell.
     pub(super) direction: Option<Direction>,
+    /// The PSN of the first packet, and its time.
+    pub(super) start: Option<(Psn, u64)>,
     /// The PSN after the last new request.
     pub(super) next: Option<Psn>,
     /// Requests without a complete response, in the order of their PSNs.
@@ -62,6 +64,10 @@ pub struct Half {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Late {
     pub first: Seen,
+    /// The last of the missing packets that came behind it.
+    pub last: Psn,
+    /// The responder has not complained, and no timer can have run out.
+    pub unasked: bool,
     /// It came once more.
     pub again: Option<Seen>,
     /// The requester sent it again, and all that follows.
@@ -150,6 +156,7 @@ impl Half {
             let Half { has_responses, direction, .. } = *self;
             *self = Half { began: packet.time, has_responses, direction, ..Half::default() };
         }
+        self.start.get_or_insert((packet.psn, packet.time));
         let next = *self.next.get_or_insert(packet.psn);
         let ahead = if known { 0 } else { packet.psn.since(next) };
         if ahead >= 0 {
@@ -166,13 +173,13 @@ impl Half {
         } else if let Some(at) = self.done.iter().position(|request| request.covers(packet.psn)) {
             self.repeat_done(at, packet, sink);
         } else if self.was_missing(packet.psn) {
-            if self.is_late(packet) {
-                sink(Event::Late { at: packet });
-            } else {
+            if self.is_overtaken(packet) {
                 if self.late.len() == LATE {
                     self.late.pop_front();
                 }
-                self.late.push_back(Late { first: *packet, again: None, resent: false, within: None });
+                let unasked = self.is_unasked(packet);
+                let late = Late { first: *packet, last: packet.psn, unasked, again: None, resent: false, within: None };
+                self.late.push_back(late);
             }
             let request = Request::new(packet, self.mtu, self.began);
             sink(Event::New(&request));
@@ -181,6 +188,7 @@ impl Half {
             self.repeat_forgotten(packet, sink);
         }
         self.last_sent = packet.time;
+        self.newest = Some(packet.psn);
     }
 
     /// The first request that is not completed.
@@ -203,6 +211,11 @@ impl Half {
         self.next.is_none_or(|next| psn.since(next).unsigned_abs() <= NEAR)
     }
 
+    /// Which way its requests pass the point of capture.
+    pub fn direction(&self) -> Option<Direction> {
+        self.direction
+    }
+
     /// Whether any response was seen.
     pub fn has_responses(&self) -> bool {
         self.has_responses
@@ -221,7 +234,8 @@ impl Half {
     /// Reports the requests that were completed; called at the end of a capture.
     pub fn settle_all(&mut self, sink: &mut impl FnMut(Event<'_>)) {
         self.decide_now(sink);
-        let again = std::mem::take(&mut self.late).into_iter().filter_map(|late| late.again);
+        let late = std::mem::take(&mut self.late);
+        let again = late.iter().filter_map(|late| late.again.or(late.unasked.then_some(late.first)));
         again.for_each(|again| sink(Event::Late { at: &again }));
         std::mem::take(&mut self.unanswered).iter().for_each(|repeat| sink(Event::Repeat(repeat)));
         while self.settle(sink) {}
@@ -265,9 +279,7 @@ impl Half {
     }
 
     fn repeat_done(&mut self, at: usize, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
-        let behind = self.done.get(at + 1).and_then(Request::answered).map(|answered| answered.time);
         let mut request = self.done.remove(at).expect("its place was found");
-        request.followed = behind.unwrap_or(self.progress);
         self.repeat(&mut request, packet, sink);
         self.insert(request);
     }
@@ -327,8 +339,15 @@ impl Half {
         self.early.push_back(*packet);
     }
 
+    /// A response came: it is the first one behind those that were answered last.
+    pub(super) fn follow(&mut self, response: &Seen) {
+        let first = |done: &&mut Request| done.followed == 0 && done.psn.before(response.psn);
+        self.done.iter_mut().rev().take_while(first).for_each(|done| done.followed = response.time);
+    }
+
     /// A READ or an atomic has its response.
-    pub(super) fn keep_done(&mut self, request: Request, sink: &mut impl FnMut(Event<'_>)) {
+    pub(super) fn keep_done(&mut self, mut request: Request, sink: &mut impl FnMut(Event<'_>)) {
+        request.followed = 0;
         if self.done.len() == DONE {
             self.settle(sink);
         }

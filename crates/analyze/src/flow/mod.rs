@@ -15,4 +15,4 @@ pub use event::{Cause, Event, Nak, Repeat};
 pub use half::{Half, OPEN};
 pub use request::{Request, Transmission};
 pub use stats::{Interval, Stats};
-pub use tracker::{Flow, FlowId, FlowKey, Pairing, Record, Source, Tracker};
+pub use tracker::{CANDIDATES, Flow, FlowId, FlowKey, Pairing, Record, Source, Tracker};

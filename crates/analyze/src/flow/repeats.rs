@@ -28,6 +28,8 @@ const LONG_ROUND_TRIP: u64 = 150_000;
 const RNR_FACTOR: u64 = 20;
 /// Repetitions that wait for the first response.
 const UNANSWERED: usize = 64;
+/// A capture that begins with a packet that overtook others lacks so many PSNs at most.
+const AT_START: i32 = 256;
 /// So many packets that come again in a row did not come twice by chance.
 const GO_BACK: usize = 8;
 
@@ -144,14 +146,27 @@ impl Half {
         }
     }
 
-    /// A packet that was missing came late if it comes once more. If packets after it are repeated behind it, the
-    /// requester has sent it again.
+    /// A packet that was missing came late if the responder did not ask for it, or if it comes once more. If packets
+    /// after it are repeated behind it, the requester has sent it again.
     pub(super) fn decide_late(&mut self, next: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        if self.late.is_empty() {
+            return;
+        }
         let known = self.next.is_some_and(|first_new| next.psn.before(first_new));
-        let Half { late, newest, .. } = self;
+        let missing = self.is_missing(next.psn);
+        let Half { late, newest, nak, .. } = self;
         late.retain_mut(|late| {
             let near = next.time.saturating_sub(late.first.time) < DISCARDED.start;
-            let follows = *newest == Some(late.first.psn) && known && late.first.psn.before(next.psn);
+            let behind = |psn: Psn| *newest == Some(psn) && known && psn.before(next.psn);
+            if late.unasked {
+                if !behind(late.last) {
+                    sink(Event::Late { at: &late.first });
+                    return false;
+                }
+                late.last = next.psn;
+                return missing; // more of what was missing; otherwise the requester has sent it again
+            }
+            let follows = behind(late.first.psn);
             match late.again {
                 None if follows => late.resent = true,
                 None if next.psn == late.first.psn && near && !late.resent => {
@@ -163,7 +178,12 @@ impl Half {
                 Some(again) => {
                     // What was being repeated goes on. A repetition would begin anew.
                     let goes_on = |at: Psn| late.first.psn.before(at) && at.before(next.psn);
-                    if !follows || late.within.is_some_and(goes_on) {
+                    // The requester goes back to what the responder asked for. It had the packet already.
+                    let asked = |nak: LastNak| {
+                        let later = nak.asked_for(next) && late.first.psn.before(nak.psn);
+                        later && nak.time >= late.first.time
+                    };
+                    if !follows || late.within.is_some_and(goes_on) || nak.is_some_and(asked) {
                         sink(Event::Late { at: &again });
                     }
                     return false;
@@ -171,7 +191,6 @@ impl Half {
             }
             near
         });
-        self.newest = Some(next.psn);
     }
 
     /// Decides on repetitions that are in doubt, unless this packet is the next of them.
@@ -236,6 +255,8 @@ impl Half {
             let cause = nak.rnr.map_or(Cause::SequenceNak, |code| Cause::Rnr { code });
             return (cause, nak.time);
         }
+        // The first packet of a long response meets the missing page.
+        let faulted = request.received > 0 && FAULT.contains(&packet.time.saturating_sub(request.responding));
         if let Some(answered) = request.answered() {
             // The NAK for a later packet says that this one was executed: the requester misses its response.
             let skipped = |nak: &LastNak| nak.rnr.is_none() && !nak.psn.before(request.end());
@@ -245,10 +266,13 @@ impl Half {
                 return (Cause::ResponseGap, nak.time);
             }
             // A later response has just left, the first one since: it made the requester miss this one.
-            let missed = request.followed > answered.time
-                && packet.time < request.followed + self.reaction(packet.time.saturating_sub(answered.time));
-            let cause = match packet.time.saturating_sub(answered.time) {
-                waited if waited < DISCARDED.start => Cause::Unseen,
+            let waited = packet.time.saturating_sub(answered.time);
+            // What it has dropped for a missing page it drops again.
+            let again = request.discards > 0 && FAULT.contains(&waited);
+            let missed =
+                request.followed > answered.time && packet.time < request.followed + self.reaction(waited) && !again;
+            let cause = match waited {
+                waited if waited < DISCARDED.start && !faulted => Cause::Unseen,
                 _ if missed => Cause::ResponseGap,
                 waited if waited < DISCARDED.end => Cause::Discarded,
                 _ if self.progress > answered.time && packet.time < self.progress + DISCARDED.start => {
@@ -265,6 +289,9 @@ impl Half {
             && request.kind.returns_data()
         {
             return (Cause::ResponseGap, gap);
+        }
+        if faulted {
+            return (Cause::Discarded, request.responding);
         }
         let since = since.max(self.progress.min(packet.time));
         if !self.has_responses || packet.time.saturating_sub(since) < SHORTEST_TIMEOUT {
@@ -283,16 +310,33 @@ impl Half {
         }
     }
 
-    /// Whether a packet that was passed over is late: the responder has not complained, and no timer can have run out.
-    pub(super) fn is_late(&self, packet: &Seen) -> bool {
-        // Packets leave in order, and what goes again comes behind what went again before it.
-        if self.direction == Some(Direction::Out) || self.follows(packet).is_some() {
+    /// Whether the responder has not complained about a packet that was passed over, and no timer can have run out.
+    pub(super) fn is_unasked(&self, packet: &Seen) -> bool {
+        // What goes again comes behind what went again before it.
+        if self.follows(packet).is_some() {
             return false;
         }
         // One NAK covers all that is missing until the packets are in sequence again.
         let recent = |nak: &LastNak| nak.time >= self.passed || packet.time < nak.time + DISCARDED.start;
         let missed = self.nak.is_some_and(|nak| recent(&nak) && !packet.psn.before(nak.psn));
         !missed && packet.time.saturating_sub(self.passed) < DISCARDED.start
+    }
+
+    /// Whether the packet before has a later PSN. A packet that goes on from the one before is part of a row that is sent
+    /// again. Out of the requester's host, packets pass in order.
+    pub(super) fn is_overtaken(&self, packet: &Seen) -> bool {
+        self.direction != Some(Direction::Out) && self.newest.is_some_and(|newest| packet.psn.before(newest))
+    }
+
+    /// A sequence NAK at once for a packet before the first one: what is between them overtook nothing that was seen, and
+    /// may still come.
+    pub(super) fn missed_at_start(&mut self, nak: Psn, now: u64) {
+        let Some((start, time)) = self.start.filter(|(_, time)| now < time + DISCARDED.start) else { return };
+        let before = start.since(nak);
+        if (1..=AT_START).contains(&before) && !self.is_missing(nak) {
+            self.missing.push_front((nak, start));
+            self.passed = self.passed.max(time);
+        }
     }
 
     /// Whether no request with this PSN was seen, although one behind it was.

@@ -18,7 +18,7 @@ pub struct Replay {
 }
 
 /// A second response comes within this time of the first, ns.
-const SECOND_RESPONSE: u64 = 3_000_000;
+pub const SECOND_RESPONSE: u64 = 3_000_000;
 
 impl Replay {
     /// Whether a request that leaves now arrives during the replay, and is behind its READs.

@@ -35,8 +35,10 @@ pub struct Request {
     pub row_began: u64,
     /// The last complete response to the last transmission.
     answered: Transmission,
-    /// When the next response to a later request came; known once it is repeated.
+    /// When the first response to a later request came after its own; 0: none.
     pub followed: u64,
+    /// Of a READ: when the last response to it began.
+    pub responding: u64,
     /// Of a READ: PSNs of the response that were seen in a row since its last transmission.
     pub received: u32,
     /// The responder has it: it has answered it, in part at least, or a later request.
@@ -86,6 +88,7 @@ impl Request {
             row_began: 0,
             answered: Transmission::default(),
             followed: 0,
+            responding: 0,
             received: 0,
             executed: false,
             during_replay: false,

@@ -2,6 +2,7 @@
 
 use super::event::{Event, Nak};
 use super::half::Half;
+use super::replay::SECOND_RESPONSE;
 use super::request::{Request, Transmission};
 use crate::packet::{Kind, Seen};
 use weir_wire::{NakCode, Operation, Psn, Syndrome};
@@ -37,6 +38,7 @@ impl Half {
                     let nak = self.nak(packet, sink);
                     // What was in flight behind a request that got an RNR NAK is out of sequence. That is no loss.
                     if !self.waits_for_receiver(nak.psn) {
+                        self.missed_at_start(nak.psn, nak.time);
                         self.note_nak(&nak, None);
                         let request = self.place(nak.psn).map(|at| &self.open[at]);
                         sink(Event::SequenceNak { nak, request });
@@ -92,6 +94,7 @@ impl Half {
         if count == 0 {
             return;
         }
+        self.follow(packet);
         let mut at = 0;
         for _ in 0..count {
             if self.open[at].kind.returns_data() {
@@ -116,6 +119,7 @@ impl Half {
 
     /// A response of one packet that carries data.
     fn data_response(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        self.follow(packet);
         match self.place(packet.psn) {
             Some(at) => self.answer(at, packet, sink),
             None => self.unexplained(packet, sink),
@@ -127,6 +131,7 @@ impl Half {
             self.learn_mtu(packet.payload);
         }
         let Some(at) = self.place_of_response(packet) else { return self.unexplained(packet, sink) };
+        self.follow(packet);
         let request = &mut self.open[at];
         let offset = packet.psn.since(request.psn).max(0) as u32;
         let expected = request.received;
@@ -143,6 +148,9 @@ impl Half {
         }
         if offset < expected && offset > 0 {
             return; // a part of an older response
+        }
+        if offset == 0 {
+            request.responding = packet.time;
         }
         (request.received, request.executed) = (offset + 1, true);
         if packet.opcode.ends_message() {
@@ -208,8 +216,12 @@ impl Half {
                 }
                 return;
             }
-            if let Some(ended) = self.replay.answered_again(&request, packet.time) {
-                for open in self.open.iter_mut().filter(|open| open.last.time >= ended) {
+            // That the responder had it when it was repeated shows only now.
+            let replayed = || request.answered().filter(|_| request.sent > 1).map(|_| request.last.time);
+            let since = self.replay.answered_again(&request, packet.time).or_else(replayed);
+            if let Some(since) = since.filter(|since| packet.time < since + SECOND_RESPONSE) {
+                let behind = |open: &&mut Request| open.last.time >= since && request.psn.before(open.psn);
+                for open in self.open.iter_mut().filter(behind) {
                     open.first_during_replay |= open.sent == 1;
                     open.during_replay = true;
                 }

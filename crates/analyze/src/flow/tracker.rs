@@ -110,7 +110,7 @@ const HELD: usize = 256;
 /// So many more responses must fit the best of several flows than the second best.
 const LEAD: u32 = 3;
 /// So many flows at most are considered for a response: with more, the order of the QP numbers decides.
-const CANDIDATES: usize = 64;
+pub const CANDIDATES: usize = 64;
 /// What an agreeing UDP source port counts as.
 const PORT_VOTES: u32 = 3;
 

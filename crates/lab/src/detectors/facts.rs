@@ -216,7 +216,7 @@ impl Finder<'_> {
                 lost: self.open.iter().filter(behind).any(|lost| network(&lost)),
                 dammed: dammed.and_then(replayed),
                 doubled: dammed.is_some_and(|dammed| replayed(dammed).is_none()),
-                behind_read: why == Why::Timeout && self.is_behind_read(before),
+                behind_read: why != Why::ResponseMissing && self.is_behind_read(before),
             });
         }
         // Go-back-N: what was lost of this PSN goes again with this packet.

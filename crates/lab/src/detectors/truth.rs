@@ -282,7 +282,9 @@ impl Judge<'_> {
         }
         let late = !self.facts.late_requests.is_empty() || !self.facts.late_responses.is_empty();
         let went_back = self.facts.go_backs.iter().any(|back| back.why != Why::Timeout && back.dammed.is_none());
-        match self.facts.lost > 0 || self.facts.go_backs.iter().any(|back| back.doubled) {
+        // A responder that drops a request behind a READ that waits for its page asks for it as for a lost one.
+        let dropped = |back: &super::facts::GoBack| back.doubled || back.behind_read;
+        match self.facts.lost > 0 || self.facts.go_backs.iter().any(dropped) {
             true => Truth::Either,
             // A packet that comes late looks lost where it was sent.
             false if late && went_back && !self.reordering_is_seen() => Truth::Hidden,
