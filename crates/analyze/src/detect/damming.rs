@@ -7,7 +7,7 @@
 //! A packet that the network loses at the same moment looks the same. So the decision weighs all requests to the
 //! responder: with damming nearly every new request during a replay is lost; without, as many as outside of replays.
 //! With D lost and S answered requests during replays, and the share p lost elsewhere, the odds of damming are
-//! (0.9/p)^D · (0.1/(1-p))^S. The finding's confidence follows from them.
+//! (0.9/p)^D · (0.1/(1-p))^S. The finding's confidence follows from them. A single one beside other losses is no damming.
 
 use super::common::{PerFlow, Sightings, paired, time, times};
 use super::end::End;

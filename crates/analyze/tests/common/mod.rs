@@ -13,8 +13,8 @@ use weir_wire::ip::Envelope;
 use weir_wire::{ICRC_LEN, ROCE_PORT, icrc};
 
 /// The document of a capture given as text: `SECONDS DIRECTION WHAT PSN [BYTES]`, one packet on each line. The direction
-/// is `>` for the requester's packets. WHAT is `read`, `write`, `send`, `response`, `ack`, `rnr` or `nak`; of `rnr` the
-/// last number is the timer's code.
+/// is `>` for the requester's packets. WHAT is `read`, `write`, `send`, `response` (`first` and `last` of two packets),
+/// `ack`, `rnr` or `nak`; of `rnr` the last number is the timer's code.
 pub fn analyzed(capture: &str) -> Document {
     let mut analysis = Analysis::new(Options::default());
     for (at, line) in capture.lines().map(str::trim).filter(|line| !line.is_empty()).enumerate() {

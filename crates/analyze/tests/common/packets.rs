@@ -16,6 +16,8 @@ pub fn headers(from_requester: bool, what: &str, psn: u32, extra: Option<u32>) -
         "write" => (Operation::WriteOnly, None, bytes),
         "send" => (Operation::SendOnly, None, bytes),
         "response" => (Operation::ReadResponseOnly, aeth(Syndrome::ACK_UNLIMITED), bytes),
+        "first" => (Operation::ReadResponseFirst, aeth(Syndrome::ACK_UNLIMITED), bytes),
+        "last" => (Operation::ReadResponseLast, aeth(Syndrome::ACK_UNLIMITED), bytes),
         "ack" => (Operation::Acknowledge, aeth(Syndrome::ACK_UNLIMITED), 0),
         "rnr" => (Operation::Acknowledge, aeth(Syndrome::RnrNak(RnrTimer::new(extra.unwrap_or(14) as u8))), 0),
         "nak" => (Operation::Acknowledge, aeth(Syndrome::Nak(NakCode::PsnSequence)), 0),
