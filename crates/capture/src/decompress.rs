@@ -13,9 +13,9 @@ pub(crate) fn contents(mut source: impl Read + Send + 'static) -> Box<dyn Read +
     let outcome = source.by_ref().take(ZSTD_MAGIC.len() as u64).read_to_end(&mut start);
     let source = Prefixed { start: io::Cursor::new(start), failure: outcome.err(), source };
     let start = source.start.get_ref();
-    if start.starts_with(&GZIP_MAGIC) {
+    if is_gzip(start) {
         Box::new(MultiGzDecoder::new(BufReader::with_capacity(BUFFER, source)))
-    } else if *start == ZSTD_MAGIC || is_skippable(start) {
+    } else if is_zstd(start) {
         let source = BufReader::with_capacity(BUFFER, source);
         Box::new(Zstd { source, decoder: FrameDecoder::new(), in_frame: false })
     } else {
@@ -28,9 +28,18 @@ const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// Buffer of compressed bytes.
 const BUFFER: usize = 1 << 16;
 
-/// Whether a frame of zstd without contents starts here: parallel compressors write one first.
-fn is_skippable(start: &[u8]) -> bool {
-    matches!(start, [0x50..=0x5f, 0x2a, 0x4d, 0x18])
+/// Whether a file that starts so is compressed.
+pub(crate) fn is_compressed(start: &[u8]) -> bool {
+    is_gzip(start) || is_zstd(start)
+}
+
+fn is_gzip(start: &[u8]) -> bool {
+    start.starts_with(&GZIP_MAGIC)
+}
+
+/// A frame of zstd, or one without contents: parallel compressors write one first.
+fn is_zstd(start: &[u8]) -> bool {
+    start.starts_with(&ZSTD_MAGIC) || matches!(start, [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..])
 }
 
 /// A source of which the first bytes were read already.

@@ -1,5 +1,6 @@
-//! The bytes of a file in a buffer, of which the parser takes records without copying them.
+//! The bytes of a file in a buffer or a mapping, of which the parser takes records without copying them.
 
+use crate::mapped::Mapped;
 use std::io::{self, Read};
 use std::ops::Range;
 
@@ -7,17 +8,23 @@ use std::ops::Range;
 pub(crate) const MAX_RECORD: usize = 1 << 24;
 /// Small enough to stay in the processor's second-level cache.
 const INITIAL: usize = 1 << 18;
+/// So much of a mapping is ready at a time, and stays in memory behind it.
+const WINDOW: usize = 1 << 22;
 
 /// A source and the bytes that were read from it.
 pub(crate) struct Input {
-    source: Box<dyn Read + Send>,
-    buffer: Vec<u8>,
+    source: Source,
     /// The bytes that were read and not consumed.
     ready: Range<usize>,
     /// Offset in the file of the start of `ready`.
     offset: u64,
     /// Why no more bytes come.
     end: Option<End>,
+}
+
+enum Source {
+    Stream { source: Box<dyn Read + Send>, buffer: Vec<u8> },
+    Mapped(Mapped),
 }
 
 enum End {
@@ -27,7 +34,16 @@ enum End {
 
 impl Input {
     pub(crate) fn new(source: Box<dyn Read + Send>) -> Self {
-        Input { source, buffer: vec![0; INITIAL], ready: 0..0, offset: 0, end: None }
+        Input::of(Source::Stream { source, buffer: vec![0; INITIAL] })
+    }
+
+    /// Of a file in memory.
+    pub(crate) fn mapped(file: Mapped) -> Self {
+        Input::of(Source::Mapped(file))
+    }
+
+    fn of(source: Source) -> Self {
+        Input { source, ready: 0..0, offset: 0, end: None }
     }
 
     /// Offset in the file of the next byte.
@@ -38,7 +54,7 @@ impl Input {
     /// The bytes that are in the buffer.
     #[inline]
     pub(crate) fn ready(&self) -> &[u8] {
-        &self.buffer[self.ready.clone()]
+        self.taken(self.ready.clone())
     }
 
     /// Reads until `len` bytes are ready; false if the file ends before.
@@ -59,11 +75,23 @@ impl Input {
     /// Bytes that were taken.
     #[inline]
     pub(crate) fn taken(&self, range: Range<usize>) -> &[u8] {
-        &self.buffer[range]
+        match &self.source {
+            Source::Stream { buffer, .. } => &buffer[range],
+            Source::Mapped(file) => &file.bytes()[range],
+        }
+    }
+
+    /// Whether bytes that were ready are not the file's: it became shorter, or its disk failed.
+    #[inline]
+    pub(crate) fn has_failed(&self) -> bool {
+        matches!(&self.source, Source::Mapped(file) if file.has_failed())
     }
 
     /// Why the source failed, if it did.
     pub(crate) fn failure(&mut self) -> Option<io::Error> {
+        if self.has_failed() {
+            return Some(io::Error::other("it became shorter while it was read, or its disk failed"));
+        }
         match self.end.take() {
             Some(End::Failed(error)) => {
                 self.end = Some(End::Regular);
@@ -79,13 +107,25 @@ impl Input {
     #[cold]
     #[inline(never)]
     fn read(&mut self, len: usize) -> bool {
-        self.buffer.copy_within(self.ready.clone(), 0);
+        let (source, buffer) = match &mut self.source {
+            Source::Stream { source, buffer } => (source, buffer),
+            Source::Mapped(file) => {
+                file.release(self.ready.start);
+                let least = self.ready.start + len;
+                if file.bytes().len() < least {
+                    file.grow();
+                }
+                self.ready.end = file.bytes().len().min(least.next_multiple_of(WINDOW));
+                return self.ready.len() >= len;
+            }
+        };
+        buffer.copy_within(self.ready.clone(), 0);
         self.ready = 0..self.ready.len();
-        if len > self.buffer.len() {
-            self.buffer.resize(len.next_power_of_two(), 0);
+        if len > buffer.len() {
+            buffer.resize(len.next_power_of_two(), 0);
         }
         while self.ready.len() < len && self.end.is_none() {
-            match self.source.read(&mut self.buffer[self.ready.end..]) {
+            match source.read(&mut buffer[self.ready.end..]) {
                 Ok(0) => self.end = Some(End::Regular),
                 Ok(count) => self.ready.end += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -4,7 +4,8 @@
 //! [`packet::find`] finds the RDMA packet in a frame of any link type; [`roce`] finds the UDP datagram of RoCEv2 in an
 //! Ethernet frame. [`Writer`] writes pcapng blocks; [`Recorder`] takes frames from a thread that must not block, and
 //! writes all of them, or those around a stall. [`Annotated`] copies captures and adds comments.
-#![forbid(unsafe_code)]
+// `mapped` is the exception.
+#![deny(unsafe_code)]
 
 mod amount;
 mod annotated;
@@ -16,6 +17,7 @@ mod error;
 mod frame;
 mod history;
 mod input;
+mod mapped;
 mod options;
 pub mod packet;
 mod pcap;

@@ -6,6 +6,7 @@
 use crate::error::CaptureError;
 use crate::frame::{Direction, Frame, LINKTYPE_ERF, LinkType, OwnedFrame};
 use crate::input::{Input, MAX_RECORD};
+use crate::mapped::Mapped;
 use crate::pcap::{FILE_HEADER, Pcap};
 use crate::pcapng::{BLOCK_START, Block, Pcapng, SECTION_HEADER, Statistics};
 use crate::record::Record;
@@ -24,7 +25,10 @@ pub fn open(path: impl AsRef<Path>) -> Result<Reader, CaptureError> {
         return Reader::new(dup(io::stdin()).map_err(|source| CaptureError::Open { path: path.into(), source })?);
     }
     let file = File::open(path).map_err(|source| CaptureError::Open { path: path.into(), source })?;
-    Reader::new(file)
+    match Mapped::new(&file).filter(|file| !decompress::is_compressed(file.bytes())) {
+        Some(file) => Reader::of(Input::mapped(file), None),
+        None => Reader::new(file),
+    }
 }
 
 /// The frames of a capture file, in the file's order.
@@ -34,8 +38,8 @@ pub struct Reader {
     /// Number of the last frame.
     number: u64,
     ended: bool,
-    /// Bytes read from the source.
-    position: Arc<AtomicU64>,
+    /// Bytes read from a source that is no file in memory.
+    position: Option<Arc<AtomicU64>>,
 }
 
 enum Format {
@@ -48,7 +52,10 @@ impl Reader {
     pub fn new(source: impl Read + Send + 'static) -> Result<Self, CaptureError> {
         let position = Arc::<AtomicU64>::default();
         let counted = Counted { source, position: position.clone() };
-        let mut input = Input::new(decompress::contents(counted));
+        Reader::of(Input::new(decompress::contents(counted)), Some(position))
+    }
+
+    fn of(mut input: Input, position: Option<Arc<AtomicU64>>) -> Result<Self, CaptureError> {
         let format = format(&mut input)?;
         Ok(Reader { input, format, number: 0, ended: false, position })
     }
@@ -63,9 +70,13 @@ impl Reader {
             Format::Pcap(pcap) => pcap_record(pcap, &mut self.input),
             Format::Pcapng(pcapng) => pcapng_record(pcapng, &mut self.input, &mut self.number),
         };
-        let Ok(Some((start, record))) = record else {
-            self.ended = true;
-            return record.map(|_| None);
+        let (start, record) = match record {
+            Ok(Some(found)) if !self.input.has_failed() => found,
+            other => {
+                self.ended = true;
+                let why = if self.input.has_failed() { ends(&mut self.input) } else { other };
+                return why.map(|_| None);
+            }
         };
         self.number += 1;
         Ok(Some(self.frame(start, &record)))
@@ -86,7 +97,7 @@ impl Reader {
 
     /// Bytes of the file that were read so far, for a progress bar; of a compressed file its compressed bytes.
     pub fn position(&self) -> u64 {
-        self.position.load(Ordering::Relaxed)
+        self.position.as_ref().map_or(self.input.offset(), |position| position.load(Ordering::Relaxed))
     }
 
     /// The frame of a record at `start` in the input's buffer.

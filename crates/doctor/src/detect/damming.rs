@@ -23,6 +23,8 @@ const REVEALED: u64 = 5_000_000;
 const REPEATED: u64 = 400_000;
 /// A machine with other work makes such a READ late by this time at most, ns: a timeout is longer.
 const BUSY: u64 = 60_000_000;
+/// An RNR NAK of a peer with other work comes within this time, ns.
+const UNTIL_NAK: u64 = 400_000;
 /// Only so many of the last READs of a QP can matter: its requests complete in order.
 const READS: usize = 4;
 
@@ -92,13 +94,16 @@ fn was_revealed(stall: &Stall) -> bool {
 
 /// Whether the READ can have dammed a request: it was posted while the READ was pending, or up to the time that packets
 /// of two posts need to be one burst after it. A READ that waited after an RNR NAK leaves together with the requests
-/// behind it, so the peer loses the first of them, and none completes in between.
+/// behind it, so the peer loses the first of them that it did not know. None completes in between but those that left
+/// before the NAK: the peer repeats them together with the READ.
 fn overlaps(qp: &Qp, read: &Stall, stall: &Stall) -> bool {
     let waited = read.late >= shortest_rnr_wait(qp.min_rnr_timer);
     let (read, request) = (&read.request, &stall.request);
     // If the program polls rarely, the READ was over long before its completion was polled.
     let until = read.missing.saturating_add(Request::TOGETHER).max(read.done);
-    let is_next = request.begun <= read.done.max(request.posted) || !is_sent(qp, stall);
+    let known =
+        request.posted < read.posted + UNTIL_NAK && request.begun <= read.done.saturating_add(Request::TOGETHER);
+    let is_next = known || request.begun <= read.done.max(request.posted) || !is_sent(qp, stall);
     // Posts that the program makes together have one time.
     request.posted >= read.posted && request.posted <= until && request.begun >= read.done && (is_next || !waited)
 }

@@ -102,6 +102,18 @@ fn after_an_rnr_wait_the_first_request_is_dammed_and_not_the_second() {
 }
 
 #[test]
+fn a_request_that_left_before_the_nak_completes_between_the_read_and_the_dammed_one() {
+    for (third, kind) in [(213 * US, Kind::Damming), (900 * US, Kind::Timeout)] {
+        let mut trace = process(1);
+        trace.qps[0].max_rd_atomic = 4;
+        add(&mut trace, 0, READ, 0, 5_490 * US);
+        add(&mut trace, 0, READ, 108 * US, 5_550 * US).ahead = 1;
+        add(&mut trace, 0, READ, third, 523_982 * US).ahead = 2;
+        assert_eq!(found(&mut trace)[0].0, kind);
+    }
+}
+
+#[test]
 fn more_than_one_timeout_means_that_packets_are_lost() {
     // One request needs two timeouts, or two requests that were repeated together need one each.
     let mut trace = process(2);
