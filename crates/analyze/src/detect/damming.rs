@@ -13,7 +13,7 @@ use super::common::{PerFlow, Sightings, paired, time, times};
 use super::end::End;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
-use crate::flow::{Cause, FlowId, Repeat, Request};
+use crate::flow::{Cause, FlowId, Nak, Repeat, Request};
 use std::collections::HashMap;
 use weir_capture::packet::Address;
 use weir_wire::Psn;
@@ -35,6 +35,11 @@ struct Dammed {
     elsewhere: u64,
     /// Those that a timeout brought back.
     timeouts: Sightings,
+    /// Lost requests behind which others of the same replay were lost: any that had arrived out of sequence would have
+    /// brought a NAK.
+    silent: u64,
+    /// The last repetition was that of a lost request, after a timeout.
+    is_last: bool,
     /// Lost requests that a sequence NAK revealed, so that no timeout passed.
     revealed: u64,
     longest: u64,
@@ -46,21 +51,31 @@ struct Dammed {
 const LOST_SHARE: f64 = 0.9;
 /// Odds of damming before the packets are seen.
 const PRIOR: f64 = 0.3;
+/// The same if another adapter in the captures has the flaw for certain: mostly the hosts of a cluster are alike.
+const OTHERS: f64 = 3.0;
+const CERTAIN: f64 = 0.99;
 /// A single loss may be the network's, however rarely it loses a packet.
 const SINGLE: f64 = 0.9;
+const AMONG_OTHERS: f64 = 0.6;
 /// A finding needs this probability.
 const ENOUGH: f64 = 0.5;
 
 impl Damming {
     pub fn repeat(&mut self, flow: FlowId, repeat: &Repeat) {
+        // What the responder has answered by now came late, and was not lost.
+        let during = repeat.request.filter(|request| request.during_replay && !request.executed);
         if repeat.follows {
+            let silent = during.is_some() && repeat.cause == Cause::Timeout;
+            if let Some(dammed) = self.flows.get_mut(&flow).filter(|dammed| silent && dammed.is_last) {
+                (dammed.silent, dammed.is_last) = (dammed.silent + 1, false);
+            }
             return;
         }
-        let during = repeat.request.filter(|request| request.during_replay);
         match (during, repeat.cause) {
             (Some(request), Cause::Timeout | Cause::SequenceNak) => {
                 let dammed = self.flows.entry(flow).or_default();
                 dammed.lost.see_repeat(repeat);
+                dammed.is_last = repeat.cause == Cause::Timeout;
                 if repeat.cause == Cause::Timeout {
                     dammed.timeouts.see_repeat(repeat);
                 }
@@ -70,15 +85,23 @@ impl Damming {
                 }
             }
             (None, Cause::Timeout | Cause::SequenceNak | Cause::ResponseGap) => {
-                self.flows.entry(flow).or_default().elsewhere += 1;
+                let dammed = self.flows.entry(flow).or_default();
+                (dammed.elsewhere, dammed.is_last) = (dammed.elsewhere + 1, false);
             }
-            _ => {}
+            _ => _ = self.flows.get_mut(&flow).map(|dammed| dammed.is_last = false),
+        }
+    }
+
+    pub fn sequence_nak(&mut self, flow: FlowId, nak: &Nak) {
+        if nak.during_replay {
+            self.flows.entry(flow).or_default().survived += 1;
         }
     }
 
     /// A request that was first sent during a replay has its response.
     pub fn completed(&mut self, flow: FlowId, request: &Request) {
-        if request.sent == 1 {
+        // A response that came before its request may be another QP's.
+        if request.sent == 1 && request.answered().is_some_and(|answered| answered.time >= request.first.time) {
             self.flows.entry(flow).or_default().survived += 1;
         }
     }
@@ -90,12 +113,17 @@ impl Damming {
             let sums = sums.entry(flow.key.to).or_default();
             sums.requests += flow.record.stats.requests;
             if let Some(dammed) = self.flows.get(&FlowId(at as u32)) {
-                sums.lost += dammed.lost.count;
+                sums.lost += dammed.lost.count + dammed.silent;
                 sums.survived += dammed.survived;
                 sums.elsewhere += dammed.elsewhere;
             }
         }
-        self.probabilities = sums.into_iter().map(|(responder, sums)| (responder, sums.probability())).collect();
+        let certain: Vec<Address> =
+            sums.iter().filter(|(_, sums)| sums.probability(false) >= CERTAIN).map(|(at, _)| *at).collect();
+        let probability = |(responder, sums): (Address, Sums)| {
+            (responder, sums.probability(certain.iter().any(|other| *other != responder)))
+        };
+        self.probabilities = sums.into_iter().map(probability).collect();
     }
 
     /// Whether this repetition's loss is explained by damming, in the flow as a whole.
@@ -155,16 +183,15 @@ struct Sums {
 }
 
 impl Sums {
-    /// The probability that the adapter, and not the network, lost requests.
-    fn probability(self) -> f64 {
+    /// The probability that the adapter, and not the network, lost requests. `others`: other adapters certainly do.
+    fn probability(self, others: bool) -> f64 {
         // Half a loss more than seen: that none was seen does not exclude one.
         let share = ((self.elsewhere as f64 + 0.5) / (self.requests as f64 + 1.0)).min(0.9);
         let lost = (LOST_SHARE / share).ln() * self.lost as f64;
         let survived = ((1.0 - LOST_SHARE) / (1.0 - share)).ln() * self.survived as f64;
-        let probability = 1.0 / (1.0 + (-(lost + survived + PRIOR.ln())).exp());
+        let probability = 1.0 / (1.0 + (-(lost + survived + if others { OTHERS } else { PRIOR }.ln())).exp());
         match self.lost {
-            // Where the network loses packets, a single one during a replay says nothing.
-            1 if self.elsewhere > 0 => 0.0,
+            1 if self.elsewhere > 0 && !others => probability.min(AMONG_OTHERS),
             1 => probability.min(SINGLE),
             _ => probability,
         }

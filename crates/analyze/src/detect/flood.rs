@@ -4,7 +4,7 @@
 //! When the page has come, the next response is taken. In a flood some READs go on dropping responses long after others
 //! on the same page were taken, because their QPs wait for a page-fault event of their own (T fig 5.9).
 //!
-//! Evidence: READs of a host, on several QPs, that dropped three responses or more, and were taken more than
+//! Evidence: READs of a host, on several QPs, that dropped three responses or more, and were repeated for it more than
 //! [`LATE`] after the first READ of the same page at the responder was taken. (The pages of the requester's buffers are
 //! not in the packets; buffers mostly follow the responder's.) A page that comes late does not look like that: all its
 //! READs are taken at once. Pages that come one after the other do not, either.
@@ -32,6 +32,8 @@ struct Dropped {
     page: Page,
     discards: u32,
     first: u64,
+    /// When it was last repeated for a dropped response.
+    again: u64,
     taken: u64,
     frames: [FrameId; 2],
 }
@@ -68,6 +70,7 @@ impl Flood {
             page,
             discards: request.discards,
             first: request.first.time,
+            again: request.discarded,
             taken,
             frames: [request.first.frame, request.last.frame],
         };
@@ -82,7 +85,7 @@ impl Flood {
     }
 
     pub fn findings(&self, end: &End<'_>) -> Vec<Finding> {
-        let late = |read: &&Dropped| self.taken.get(&read.page).is_some_and(|first| read.taken > first + LATE);
+        let late = |read: &&Dropped| self.taken.get(&read.page).is_some_and(|first| read.again > first + LATE);
         let mut hosts: BTreeMap<Address, Vec<(FlowId, Dropped)>> = BTreeMap::new();
         for (flow, reads) in &self.reads {
             let host = end.flow(*flow).key.from;

@@ -11,11 +11,13 @@
 use super::common::{Alike, PerFlow, Sightings, paired, time, times};
 use super::damming::Damming;
 use super::end::End;
+use super::window::OutOfWindow;
 use crate::advice;
 use crate::finding::{Finding, FindingKind};
 use crate::flow::{Cause, FlowId, Nak, Repeat, Request};
 use crate::packet::{FrameId, Seen};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use weir_capture::packet::Address;
 use weir_wire::Psn;
 
 /// Sequence NAKs that are kept.
@@ -45,6 +47,9 @@ struct Lost {
     late: Option<(Psn, u64)>,
     /// The last response behind one that is missing.
     gap: Option<FrameId>,
+    /// READs that came again after their whole response of several packets: its first packet was lost behind the point of
+    /// capture, or the READ came twice.
+    unsure: Sightings,
 }
 
 impl Losses {
@@ -93,6 +98,11 @@ impl Losses {
             }
             return;
         }
+        if repeat.cause == Cause::Unseen
+            && repeat.request.is_some_and(|request| request.psns > 1 && request.answered().is_some())
+        {
+            self.flows.entry(flow).or_default().unsure.see_repeat(repeat);
+        }
         let counts = matches!(repeat.cause, Cause::SequenceNak | Cause::ResponseGap | Cause::Timeout);
         if !counts || dammed && repeat.cause != Cause::ResponseGap {
             if let Some(lost) = self.flows.get_mut(&flow) {
@@ -115,12 +125,38 @@ impl Losses {
         lost.seen.to = lost.seen.to.max(repeat.time);
     }
 
-    pub fn findings(&self, end: &End<'_>, damming: &Damming, explained: &HashSet<FlowId>) -> Vec<Finding> {
+    /// Pairs of addresses between which packets come twice.
+    fn twice(&self, end: &End<'_>, window: &OutOfWindow) -> HashSet<[Address; 2]> {
+        let mut counts: BTreeMap<[Address; 2], [u64; 2]> = BTreeMap::new();
+        for flow in (0..end.flows.len() as u32).map(FlowId) {
+            let [all, unsure] = counts.entry(ends(end, flow)).or_default();
+            *all += window.count(flow);
+            *unsure += self.flows.get(&flow).map_or(0, |lost| lost.unsure.count);
+        }
+        counts.into_iter().filter(|(_, [all, unsure])| all > unsure).map(|(ends, _)| ends).collect()
+    }
+
+    pub fn findings(
+        &self,
+        end: &End<'_>,
+        damming: &Damming,
+        window: &OutOfWindow,
+        explained: &HashSet<FlowId>,
+    ) -> Vec<Finding> {
         let mut findings = Vec::new();
         let alike = Alike::of(end);
+        let twice = self.twice(end, window);
         for flow in (0..end.flows.len() as u32).map(FlowId) {
             let mut lost =
                 self.flows.get(&flow).map(|lost| (lost.seen.clone(), lost.requests, lost.responses, lost.timeouts));
+            // Where other packets come twice, they did too.
+            if let Some(unsure) = self.flows.get(&flow).map(|lost| &lost.unsure).filter(|unsure| unsure.count > 0)
+                && !twice.contains(&ends(end, flow))
+            {
+                let lost = lost.get_or_insert_default();
+                lost.0.absorb(unsure);
+                lost.2 += unsure.count;
+            }
             if let Some(others) = damming.lost(flow).filter(|lost| lost.count > 0)
                 && !damming.explains(end, flow)
             {
@@ -154,6 +190,12 @@ impl Losses {
         }
         findings
     }
+}
+
+/// The addresses of a flow, the smaller one first.
+fn ends(end: &End<'_>, flow: FlowId) -> [Address; 2] {
+    let key = end.flow(flow).key;
+    [key.from.min(key.to), key.from.max(key.to)]
 }
 
 /// Whether a sequence NAK is for a packet that overtook a late one: the responder dropped it, because the late packet was

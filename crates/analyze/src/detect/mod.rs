@@ -94,7 +94,10 @@ impl Detectors {
                 self.rnr_storm.rnr_nak(flow, nak, *timer, *request);
                 self.rnr_zero.rnr_nak(flow, nak, *timer);
             }
-            Event::SequenceNak { nak, request } => self.loss.sequence_nak(flow, nak, *request),
+            Event::SequenceNak { nak, request } => {
+                self.damming.sequence_nak(flow, nak);
+                self.loss.sequence_nak(flow, nak, *request);
+            }
             Event::Fatal { nak, code, request } => self.remote_error.nak(flow, nak, *code, *request),
             Event::ResponseGap { at } => self.loss.response_gap(flow, at),
             Event::Late { at } => {
@@ -129,7 +132,7 @@ impl Detectors {
         all.extend(self.timeout.findings(end, &self.damming, &explained));
         all.extend(self.rnr_zero.findings(end));
         all.extend(self.slow_receiver.findings(end, &self.responder_faults));
-        all.extend(self.loss.findings(end, &self.damming, &explained));
+        all.extend(self.loss.findings(end, &self.damming, &self.window, &explained));
         all.extend(self.reordering.findings(end));
         all.extend(self.remote_error.findings(end));
         all.extend(self.window.findings(end));

@@ -50,9 +50,14 @@ impl OutOfWindow {
             outside.twice += 1;
             outside.seen.see(repeat.time, &[repeat.previous, repeat.frame]);
             outside.seen.cost.add_packet(repeat.payload);
-        } else {
+        } else if repeat.cause != Cause::Unseen {
             outside.explained += 1;
         }
+    }
+
+    /// What came twice or belongs to no request in a flow.
+    pub fn count(&self, flow: FlowId) -> u64 {
+        self.flows.get(&flow).map_or(0, |outside| outside.strays + outside.twice)
     }
 
     pub fn findings(&self, end: &End<'_>) -> Vec<Finding> {

@@ -88,4 +88,6 @@ pub struct Nak {
     pub frame: FrameId,
     /// From the last transmission of the request to the NAK, ns; `None` if the request was not seen.
     pub latency: Option<u64>,
+    /// A sequence NAK that came while the responder replayed a READ: it saw a request that was new to it.
+    pub during_replay: bool,
 }

@@ -50,6 +50,8 @@ pub struct Half {
     /// When the ACK timer was last restarted by a response.
     pub(super) progress: u64,
     pub(super) nak: Option<LastNak>,
+    /// The NAK before it: the requester may not have obeyed it yet.
+    pub(super) nak_before: Option<LastNak>,
     /// When a response was last missing although a later response arrived.
     pub(super) gap: Option<u64>,
     pub(super) replay: Replay,
@@ -90,6 +92,8 @@ pub(super) struct LastNak {
     pub time: u64,
     /// The timer's code; `None`: a sequence NAK.
     pub rnr: Option<u8>,
+    /// The requester has repeated what it asked for.
+    pub obeyed: bool,
 }
 
 /// The PSNs of the last ACKs.
@@ -366,7 +370,8 @@ impl Half {
         // A requester that waits for a receiver obeys the NAK that made it wait, whatever follows.
         let waits = |old: &LastNak| old.rnr.is_some() && self.last_sent <= old.time && !nak.psn.before(old.psn);
         if !self.nak.as_ref().is_some_and(waits) {
-            self.nak = Some(LastNak { psn: nak.psn, time: nak.time, rnr });
+            self.nak_before = self.nak;
+            self.nak = Some(LastNak { psn: nak.psn, time: nak.time, rnr, obeyed: false });
         }
     }
 }

@@ -31,12 +31,12 @@ const UNANSWERED: usize = 64;
 /// A capture that begins with a packet that overtook others lacks so many PSNs at most.
 const AT_START: i32 = 256;
 /// So many packets that come again in a row did not come twice by chance.
-const GO_BACK: usize = 8;
+const GO_BACK: usize = 5;
 
 impl LastNak {
-    /// Whether a sequence NAK, a moment ago, asked for this packet.
+    /// Whether a sequence NAK, a moment ago, asked for this packet, and the requester has not obeyed yet.
     fn asked_for(&self, packet: &Seen) -> bool {
-        self.rnr.is_none() && self.psn == packet.psn && self.is_recent(packet.time)
+        self.rnr.is_none() && self.psn == packet.psn && self.is_recent(packet.time) && !self.obeyed
     }
 
     /// Whether a requester may repeat for it now: it does so at once.
@@ -62,8 +62,14 @@ impl Half {
             request: Some(*request),
         };
         self.report(repeat, sink);
+        if follows.is_none() {
+            let asked = self.nak.iter_mut().chain(&mut self.nak_before).find(|nak| nak.asked_for(packet));
+            asked.into_iter().for_each(|nak| nak.obeyed = true);
+        }
         request.sent += 1;
-        request.discards += u32::from(cause == Cause::Discarded);
+        if cause == Cause::Discarded {
+            (request.discards, request.discarded) = (request.discards + 1, packet.time);
+        }
         if cause == Cause::Timeout && follows.is_none() {
             if self.progress > request.last.time || request.timeouts_in_row == 0 {
                 (request.timeouts_in_row, request.row_began) = (0, packet.time);
@@ -209,9 +215,15 @@ impl Half {
         // A READ or an atomic can miss its response while a later one arrives. Data comes twice more easily.
         let least = if doubt[0].kind.returns_data() { 2 } else { 3 };
         let all = doubt.len() >= least && (self.next == Some(last.end()) || doubt.len() >= GO_BACK);
+        // The first packets of a row that goes again for a NAK may be lost.
+        let asked = |nak: &LastNak| nak.rnr.is_none() && nak.psn.before(doubt[0].psn) && nak.is_recent(doubt[0].time);
+        let cause = match all {
+            true => Cause::ResponseGap,
+            false if doubt.len() > 1 && self.nak.iter().any(asked) => Cause::SequenceNak,
+            false => Cause::Unseen,
+        };
         for repeat in &doubt {
-            let cause = if all { Cause::ResponseGap } else { Cause::Unseen };
-            sink(Event::Repeat(&Repeat { cause, follows: repeat.follows && all, ..*repeat }));
+            sink(Event::Repeat(&Repeat { cause, follows: repeat.follows && cause != Cause::Unseen, ..*repeat }));
         }
     }
 
@@ -238,12 +250,15 @@ impl Half {
         if let Some(cause) = follows {
             return (cause, packet.time);
         }
+        // The requester obeys it although the missing packet came late meanwhile, or followed another one that went again.
+        if let Some(nak) = self.nak_before.filter(|nak| nak.asked_for(packet)) {
+            return (Cause::SequenceNak, nak.time);
+        }
         // A sequence NAK makes a requester repeat at once.
         let obeyed = |nak: &LastNak| match nak.rnr {
             Some(code) if !waits_still(nak.time, code, packet.time) => false,
             Some(_) => nak.time >= since && nak.psn.before(request.end()) || nak.time >= self.last_sent,
-            // The requester obeys it although the missing packet came late meanwhile.
-            None if request.sent == 1 && nak.asked_for(packet) => true,
+            None if nak.asked_for(packet) => true,
             None => nak.time >= since && nak.psn.before(request.end()) && nak.is_recent(packet.time),
         };
         // A NAK for a later request repeats no answered READ, unless the requester dropped the response.
@@ -268,10 +283,13 @@ impl Half {
             // A later response has just left, the first one since: it made the requester miss this one.
             let waited = packet.time.saturating_sub(answered.time);
             // What it has dropped for a missing page it drops again.
-            let again = request.discards > 0 && FAULT.contains(&waited);
+            let again = request.discards > 0 && (faulted || FAULT.contains(&waited));
             let missed =
                 request.followed > answered.time && packet.time < request.followed + self.reaction(waited) && !again;
+            // Only a requester that misses a part of the response asks for the rest of it.
+            let rest = packet.psn != request.psn;
             let cause = match waited {
+                waited if waited < DISCARDED.start && rest && !faulted => Cause::ResponseGap,
                 waited if waited < DISCARDED.start && !faulted => Cause::Unseen,
                 _ if missed => Cause::ResponseGap,
                 waited if waited < DISCARDED.end => Cause::Discarded,

@@ -26,6 +26,11 @@ impl Replay {
         self.psns.is_some_and(|(_, end)| !request.psn.before(end)) && self.ended.is_none_or(|ended| now < ended)
     }
 
+    /// Whether a response is outstanding.
+    pub fn lasts(&self) -> bool {
+        self.psns.is_some() && self.ended.is_none()
+    }
+
     /// A request was repeated.
     pub fn repeated(&mut self, request: &Request) {
         if request.kind != Kind::Read {

@@ -29,6 +29,8 @@ pub struct Request {
     pub rnr_naks: u32,
     /// Repetitions although a complete response had been seen.
     pub discards: u32,
+    /// The last of these repetitions, ns since 1970.
+    pub discarded: u64,
     /// The last timeouts, without a response in between.
     pub timeouts_in_row: u32,
     /// When the first of these timeouts made the requester repeat, ns since 1970.
@@ -84,6 +86,7 @@ impl Request {
             sent: 1,
             rnr_naks: 0,
             discards: 0,
+            discarded: 0,
             timeouts_in_row: 0,
             row_began: 0,
             answered: Transmission::default(),

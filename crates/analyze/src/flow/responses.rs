@@ -35,11 +35,12 @@ impl Half {
                     sink(Event::RnrNak { nak, timer, request });
                 }
                 Some(Syndrome::Nak(NakCode::PsnSequence)) => {
-                    let nak = self.nak(packet, sink);
+                    let mut nak = self.nak(packet, sink);
                     // What was in flight behind a request that got an RNR NAK is out of sequence. That is no loss.
                     if !self.waits_for_receiver(nak.psn) {
                         self.missed_at_start(nak.psn, nak.time);
                         self.note_nak(&nak, None);
+                        nak.during_replay = self.refute_damming(&nak);
                         let request = self.place(nak.psn).map(|at| &self.open[at]);
                         sink(Event::SequenceNak { nak, request });
                     }
@@ -78,13 +79,21 @@ impl Half {
         self.complete_until(packet.psn, packet, sink);
         self.progress = packet.time;
         let latency = self.place(packet.psn).map(|at| packet.time.saturating_sub(self.open[at].last.time));
-        Nak { psn: packet.psn, time: packet.time, frame: packet.frame, latency }
+        Nak { psn: packet.psn, time: packet.time, frame: packet.frame, latency, during_replay: false }
     }
 
     /// Whether the last transmission of the request with this PSN got an RNR NAK.
     fn waits_for_receiver(&self, psn: Psn) -> bool {
         let sent = self.place(psn).map_or(0, |at| self.open[at].last.time);
         self.nak.is_some_and(|nak| nak.rnr.is_some() && nak.psn == psn && nak.time >= sent)
+    }
+
+    /// A responder that loses what is new during a replay does not see that a request behind a lost one is out of sequence.
+    /// If it says so before the replay ends, it loses none.
+    fn refute_damming(&mut self, nak: &Nak) -> bool {
+        let Some(at) = self.place(nak.psn).filter(|_| self.replay.lasts()) else { return false };
+        (self.open[at].during_replay, self.open[at].first_during_replay) = (false, false);
+        true
     }
 
     /// Completes the requests before `end` that an ACK completes.

@@ -43,6 +43,8 @@ pub struct GoBack {
     pub doubled: bool,
     /// The request arrived, and the responder dropped it, because a repeated READ before it still waited for its page.
     pub behind_read: bool,
+    /// The requester misses a response that the responder has not sent since it got the request.
+    pub left_out: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,6 +219,7 @@ impl Finder<'_> {
                 dammed: dammed.and_then(replayed),
                 doubled: dammed.is_some_and(|dammed| replayed(dammed).is_none()),
                 behind_read: why != Why::ResponseMissing && self.is_behind_read(before),
+                left_out: why == Why::ResponseMissing && self.is_left_out(before, packet.psn),
             });
         }
         // Go-back-N: what was lost of this PSN goes again with this packet.
@@ -264,6 +267,13 @@ impl Finder<'_> {
             };
             half.packets.iter().filter(own).any(|response| response.sent > at && response.sent < at + REPLAY)
         })
+    }
+
+    /// Whether no response with this PSN was sent since a transmission of its request.
+    fn is_left_out(&self, before: usize, psn: u32) -> bool {
+        let since = self.half.packets[before].sent;
+        let is = |p: &super::log::PacketLog| p.what == What::Response && p.psn == psn && p.sent >= since;
+        !self.half.packets.iter().any(is)
     }
 
     /// The last transmission, before a place and a time, of the request that has this PSN.

@@ -249,12 +249,17 @@ impl Judge<'_> {
 
     /// Two timeouts or more until the end of the capture, and no response since: to the packets, the peer is gone.
     fn is_silent_at_the_end(&self) -> bool {
-        let responses = self.half.packets.iter().filter(|p| !p.what.is_request() && self.view.has(p.id));
-        let last = responses.map(|p| p.sent).max().unwrap_or(0);
+        let last = self.last_response();
         let waits = |back: &&super::facts::GoBack| {
             back.why == Why::Timeout && back.at > last && self.view.all(&[back.before, back.repetition])
         };
         self.facts.go_backs.iter().filter(waits).count() >= 2
+    }
+
+    /// When the last response that the captures have was sent, ns.
+    fn last_response(&self) -> u64 {
+        let responses = self.half.packets.iter().filter(|p| !p.what.is_request() && self.view.has(p.id));
+        responses.map(|p| p.sent).max().unwrap_or(0)
     }
 
     fn timeout(&self) -> Truth {
@@ -278,12 +283,13 @@ impl Judge<'_> {
             None => vec![back.before, back.repetition],
         }));
         if truth != Truth::No {
-            return truth;
+            return if self.lost_at_the_end() { Truth::Either } else { truth };
         }
         let late = !self.facts.late_requests.is_empty() || !self.facts.late_responses.is_empty();
         let went_back = self.facts.go_backs.iter().any(|back| back.why != Why::Timeout && back.dammed.is_none());
-        // A responder that drops a request behind a READ that waits for its page asks for it as for a lost one.
-        let dropped = |back: &super::facts::GoBack| back.doubled || back.behind_read;
+        // A responder that drops a request behind a READ that waits for its page asks for it as for a lost one. One that
+        // goes on with a READ in the middle, although it was repeated, leaves out a response that looks lost.
+        let dropped = |back: &super::facts::GoBack| back.doubled || back.behind_read || back.left_out;
         match self.facts.lost > 0 || self.facts.go_backs.iter().any(dropped) {
             true => Truth::Either,
             // A packet that comes late looks lost where it was sent.
@@ -297,6 +303,12 @@ impl Judge<'_> {
         }
     }
 
+    /// Whether all losses are of packets to a peer that is silent from then on: it may have stopped.
+    fn lost_at_the_end(&self) -> bool {
+        let last = self.last_response();
+        self.is_silent_at_the_end() && self.facts.go_backs.iter().all(|back| !back.lost || back.at > last)
+    }
+
     fn reordering_is_seen(&self) -> bool {
         // A response that comes late cannot be told from its repetition.
         self.facts.late_responses.is_empty()
@@ -304,11 +316,20 @@ impl Judge<'_> {
     }
 
     fn reordering(&self) -> Truth {
-        if self.facts.late_requests.iter().any(|packet| self.view.arrives(self.half, true, *packet)) {
+        let is_first = |packet: &u64| self.view.arrives(self.half, true, *packet) && !self.came_again_before(*packet);
+        if self.facts.late_requests.iter().any(is_first) {
             return Truth::Yes;
         }
         let some = !self.facts.late_requests.is_empty() || !self.facts.late_responses.is_empty();
         if some { Truth::Hidden } else { Truth::No }
+    }
+
+    /// Whether a repetition of a packet came before the packet: the packets look as if it had come twice.
+    fn came_again_before(&self, packet: u64) -> bool {
+        let packets = &self.half.packets;
+        let Some(late) = packets.iter().find(|late| late.id == packet) else { return false };
+        let same = |p: &&super::log::PacketLog| p.repeated && p.psn == late.psn && p.what == late.what;
+        packets.iter().filter(same).any(|again| again.arrived.is_some() && again.arrived < late.arrived)
     }
 
     fn exhausted(&self) -> Truth {
