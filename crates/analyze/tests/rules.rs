@@ -101,7 +101,7 @@ fn a_second_response_shows_that_the_responder_had_the_read_before_its_repetition
 }
 
 #[test]
-fn one_request_that_is_lost_during_a_replay_is_no_damming_where_others_are_lost() {
+fn one_request_that_is_lost_during_a_replay_is_no_damming_where_many_are_lost() {
     let document = analyzed(
         "0.000000 > read 5
          0.000140 < rnr 5 14
@@ -113,10 +113,16 @@ fn one_request_that_is_lost_during_a_replay_is_no_damming_where_others_are_lost(
          0.541755 < response 6
          0.600000 > read 7
          1.140000 > read 7
-         1.140005 < response 7",
+         1.140005 < response 7
+         1.200000 > read 8
+         1.740000 > read 8
+         1.740005 < response 8
+         1.800000 > read 9
+         2.340000 > read 9
+         2.340005 < response 9",
     );
     assert_eq!(kinds(&document), set(&["responder-page-fault", "timeout", "loss"]));
-    assert_eq!(finding(&document, "timeout").count, 2);
+    assert_eq!(finding(&document, "timeout").count, 4);
 }
 
 #[test]
@@ -134,4 +140,127 @@ fn a_long_response_is_dropped_at_its_first_packet() {
          0.000999 < last 8 256",
     );
     assert_eq!(kinds(&document), set(&["requester-page-fault"]));
+}
+
+#[test]
+fn a_requester_that_asks_for_the_rest_of_a_response_has_lost_a_part_of_it() {
+    let document = analyzed(
+        "0.000000 > read 5 512
+         0.000002 < first 5 256
+         0.000003 < last 6 256
+         0.000010 > read 6 256
+         0.000014 < response 6",
+    );
+    assert_eq!(kinds(&document), set(&["loss"]));
+}
+
+#[test]
+fn a_read_that_comes_again_after_its_whole_response_was_lost_in_part_unless_other_packets_come_twice() {
+    let with = |others: &str| {
+        analyzed(&format!(
+            "0.000000 > read 5 512
+             0.000002 < first 5 256
+             0.000003 < last 6 256
+             0.000010 > read 5 512
+             0.000014 < first 5 256
+             0.000015 < last 6 256
+             {others}
+             0.000050 > write 9
+             0.000051 < ack 9"
+        ))
+    };
+    assert_eq!(kinds(&with("")), set(&["loss"]));
+    let twice = "0.000020 > write 7
+                 0.000021 > write 8
+                 0.000022 < ack 8
+                 0.000024 > write 7
+                 0.000025 < ack 8";
+    assert_eq!(kinds(&with(twice)), set(&[]));
+}
+
+#[test]
+fn a_responder_that_sees_a_new_request_during_a_replay_loses_none() {
+    let nak = |time: &str| {
+        analyzed(&format!(
+            "0.000000 > read 5
+             0.000140 < rnr 5 14
+             0.003968 > read 5
+             0.003970 > read 6
+             0.003980 > read 7
+             {time}
+             0.004060 > read 6
+             0.004061 > read 7
+             0.004070 < response 6
+             0.004071 < response 7"
+        ))
+    };
+    let before = "0.003990 < nak 6
+                  0.004051 < response 5";
+    assert_eq!(kinds(&nak(before)), set(&["responder-page-fault", "loss"]));
+    let after = "0.004051 < response 5
+                 0.004053 < nak 6";
+    assert_eq!(kinds(&nak(after)), set(&["responder-page-fault", "damming"]));
+}
+
+#[test]
+fn two_requests_of_one_replay_that_bring_no_nak_are_dammed_although_others_are_lost() {
+    let document = analyzed(
+        "0.000000 > read 5
+         0.000140 < rnr 5 14
+         0.003968 > read 5
+         0.003970 > read 6
+         0.003971 > read 7
+         0.004051 < response 5
+         0.541748 > read 6
+         0.541749 > read 7
+         0.541755 < response 6
+         0.541756 < response 7
+         0.600000 > read 8
+         1.140000 > read 8
+         1.140005 < response 8",
+    );
+    assert_eq!(kinds(&document), set(&["responder-page-fault", "damming", "timeout", "loss"]));
+}
+
+#[test]
+fn a_requester_obeys_a_nak_although_a_second_one_came_meanwhile() {
+    let document = analyzed(
+        "0.000000 > read 5
+         0.000001 < response 5
+         0.000002 > read 7
+         0.000003 < nak 6
+         0.000004 > read 6
+         0.000005 < response 6
+         0.000010 > read 8
+         0.000011 < nak 7
+         0.000013 > read 6
+         0.000014 > read 7
+         0.000015 > read 8
+         0.000016 > read 9
+         0.000017 < response 6
+         0.000018 < response 7
+         0.000020 > read 7
+         0.000021 > read 8
+         0.000022 > read 9
+         0.000030 < response 7
+         0.000031 < response 8
+         0.000032 < response 9",
+    );
+    assert_eq!(kinds(&document), set(&["reordering"]));
+}
+
+#[test]
+fn what_goes_again_for_a_nak_did_not_come_twice_although_the_first_packets_are_lost_again() {
+    let mut capture = "0.000000 > write 5\n0.000001 < ack 5\n".to_owned();
+    let mut write = |psns: std::ops::RangeInclusive<u32>, at: u32| {
+        psns.for_each(|psn| capture += &format!("0.{:06} > write {psn}\n", at + psn));
+        if at == 0 {
+            capture += "0.000030 < nak 6\n";
+        }
+    };
+    write(7..=16, 0);
+    write(17..=20, 30);
+    write(8..=11, 100);
+    write(13..=16, 110);
+    assert_eq!(kinds(&analyzed(&capture)), set(&["loss"]));
 }
