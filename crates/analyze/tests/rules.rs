@@ -228,7 +228,10 @@ fn two_requests_of_one_replay_that_bring_no_nak_are_dammed_although_others_are_l
          1.740005 < response 9
          1.800000 > read 10
          2.340000 > read 10
-         2.340005 < response 10",
+         2.340005 < response 10
+         2.400000 > read 11
+         2.940000 > read 11
+         2.940005 < response 11",
     );
     assert_eq!(kinds(&document), set(&["responder-page-fault", "damming", "timeout", "loss"]));
 }
@@ -258,20 +261,4 @@ fn a_requester_obeys_a_nak_although_a_second_one_came_meanwhile() {
          0.000032 < response 9",
     );
     assert_eq!(kinds(&document), set(&["reordering"]));
-}
-
-#[test]
-fn what_goes_again_for_a_nak_did_not_come_twice_although_the_first_packets_are_lost_again() {
-    let mut capture = "0.000000 > write 5\n0.000001 < ack 5\n".to_owned();
-    let mut write = |psns: std::ops::RangeInclusive<u32>, at: u32| {
-        psns.for_each(|psn| capture += &format!("0.{:06} > write {psn}\n", at + psn));
-        if at == 0 {
-            capture += "0.000030 < nak 6\n";
-        }
-    };
-    write(7..=8, 0);
-    write(9..=20, 30);
-    write(10..=13, 100);
-    write(15..=18, 110);
-    assert_eq!(kinds(&analyzed(&capture)), set(&["loss"]));
 }

@@ -153,8 +153,8 @@ fn handle() -> Option<libc::sigaction> {
 
 unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel's own pointer; SIGBUS of a fault has an address, one that was sent has none.
-    let sent = unsafe { (*info).si_code } <= 0;
-    let address = if sent { 0 } else { unsafe { (*info).si_addr() as usize } };
+    let (sent, address) = unsafe { ((*info).si_code <= 0, (*info).si_addr() as usize) };
+    let address = if sent { 0 } else { address };
     for slot in &SLOTS {
         let (len, start) = (slot.len.load(Acquire), slot.start.load(Relaxed));
         if address.wrapping_sub(start) < len && zero(address / page() * page(), start + len) {

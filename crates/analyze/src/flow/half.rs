@@ -81,6 +81,8 @@ pub(super) struct Late {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Burst {
     pub psn: Psn,
+    /// The PSN after what was repeated.
+    pub end: Psn,
     pub time: u64,
     pub cause: Cause,
 }

@@ -23,6 +23,8 @@ const FAULT: std::ops::Range<u64> = 480_000..950_000;
 const AT_ONCE: u64 = 5_000;
 const ROUND_TRIP: u64 = 100_000;
 const SHORT_ROUND_TRIP: u64 = 20_000;
+/// No NAK brings a packet from another host sooner, ns.
+const SHORTEST_ROUND_TRIP: u64 = 1_500;
 const LONG_ROUND_TRIP: u64 = 150_000;
 /// An RNR wait may become this much longer than the delay asked for; adapters wait up to five times as long (T fig 6.2).
 const RNR_FACTOR: u64 = 20;
@@ -85,7 +87,7 @@ impl Half {
         if duplicate {
             self.replay.repeated(request);
         }
-        self.burst = Some(Burst { psn: packet.psn, time: packet.time, cause });
+        self.burst = Some(Burst { psn: packet.psn, end: request.end(), time: packet.time, cause });
     }
 
     /// Whether the responder has a request that is repeated, so that it replays the response.
@@ -136,7 +138,7 @@ impl Half {
             request: None,
         };
         self.report(repeat, sink);
-        self.burst = Some(Burst { psn: packet.psn, time: packet.time, cause });
+        self.burst = Some(Burst { psn: packet.psn, end: packet.psn.next(), time: packet.time, cause });
     }
 
     /// Reports a repetition, unless what follows decides what it is: a packet that was answered, and comes again soon,
@@ -241,7 +243,9 @@ impl Half {
     fn follows(&self, packet: &Seen) -> Option<Cause> {
         let burst = self.burst?;
         let near = packet.time.saturating_sub(burst.time) < BURST;
-        (near && burst.psn.before(packet.psn)).then_some(burst.cause)
+        // A row without a known cause goes on with the next packet. Packets that came twice do not make a row.
+        let in_row = burst.psn.before(packet.psn) && (burst.cause != Cause::Unseen || packet.psn == burst.end);
+        (near && in_row).then_some(burst.cause)
     }
 
     /// Why a request is repeated, and the time since which the requester waited.
@@ -336,7 +340,10 @@ impl Half {
         }
         // One NAK covers all that is missing until the packets are in sequence again.
         let recent = |nak: &LastNak| nak.time >= self.passed || packet.time < nak.time + DISCARDED.start;
-        let missed = self.nak.is_some_and(|nak| recent(&nak) && !packet.psn.before(nak.psn));
+        // At the responder's host, what follows a NAK sooner than it can reach the requester was on its way.
+        let sooner =
+            |nak: &LastNak| self.direction == Some(Direction::In) && packet.time < nak.time + SHORTEST_ROUND_TRIP;
+        let missed = self.nak.is_some_and(|nak| recent(&nak) && !packet.psn.before(nak.psn) && !sooner(&nak));
         !missed && packet.time.saturating_sub(self.passed) < DISCARDED.start
     }
 
