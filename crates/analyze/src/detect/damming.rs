@@ -29,8 +29,10 @@ pub struct Damming {
 #[derive(Debug, Default)]
 struct Dammed {
     lost: Sightings,
-    /// Requests during a replay that were answered without a repetition.
+    /// Replays during which requests were answered without a repetition.
     survived: u64,
+    /// When the last of these was answered, ns since 1970.
+    until: u64,
     /// Losses outside of replays.
     elsewhere: u64,
     /// Those that a timeout brought back.
@@ -101,8 +103,12 @@ impl Damming {
     /// A request that was first sent during a replay has its response.
     pub fn completed(&mut self, flow: FlowId, request: &Request) {
         // A response that came before its request may be another QP's.
-        if request.sent == 1 && request.answered().is_some_and(|answered| answered.time >= request.first.time) {
-            self.flows.entry(flow).or_default().survived += 1;
+        let answered = request.answered().filter(|answered| answered.time >= request.first.time);
+        let Some(answered) = answered.filter(|_| request.sent == 1) else { return };
+        let dammed = self.flows.entry(flow).or_default();
+        // A replay counts once: if the network has lost the repeated READ, there was none.
+        if request.first.time >= dammed.until {
+            (dammed.survived, dammed.until) = (dammed.survived + 1, answered.time);
         }
     }
 

@@ -225,7 +225,7 @@ impl Half {
             false => Cause::Unseen,
         };
         for repeat in &doubt {
-            sink(Event::Repeat(&Repeat { cause, follows: repeat.follows && cause != Cause::Unseen, ..*repeat }));
+            sink(Event::Repeat(&Repeat { cause, ..*repeat }));
         }
     }
 
