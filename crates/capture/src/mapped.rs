@@ -1,6 +1,6 @@
 //! A capture file in memory, of which only the pages that are looked at are read.
 //!
-//! Payloads are most of a capture, and nobody looks at most of them: a read(2) would copy all of it.
+//! Payloads are most of a capture, and few of them are looked at: a read(2) would copy all of it.
 //!
 //! A page that the file has no more, or that its disk cannot read, raises SIGBUS. The handler here puts zeros in its
 //! place and marks the mapping; [`Input`](crate::input::Input) then ends with an error. Faults at other addresses go on
