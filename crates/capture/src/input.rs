@@ -87,6 +87,13 @@ impl Input {
         matches!(&self.source, Source::Mapped(file) if file.has_failed())
     }
 
+    /// Notices that a file in memory became shorter.
+    pub(crate) fn check(&self) {
+        if let Source::Mapped(file) = &self.source {
+            file.check();
+        }
+    }
+
     /// Why the source failed, if it did.
     pub(crate) fn failure(&mut self) -> Option<io::Error> {
         if self.has_failed() {
@@ -112,9 +119,12 @@ impl Input {
             Source::Mapped(file) => {
                 file.release(self.ready.start);
                 let least = self.ready.start + len;
-                if file.bytes().len() < least {
-                    file.grow();
+                if file.bytes().len() < least
+                    && let Err(error) = file.grow()
+                {
+                    self.end = Some(End::Failed(error));
                 }
+                file.check();
                 self.ready.end = file.bytes().len().min(least.next_multiple_of(WINDOW));
                 return self.ready.len() >= len;
             }

@@ -15,7 +15,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*, compiler_fence, fence};
 
 /// A file, mapped from its start.
 pub(crate) struct Mapped {
@@ -76,13 +76,21 @@ impl Mapped {
     /// Whether the bytes are not the file's, because a page could not be read.
     #[inline]
     pub(crate) fn has_failed(&self) -> bool {
+        // Not before what was looked at.
+        compiler_fence(SeqCst);
         self.slot.failed.load(Relaxed)
     }
 
-    /// Maps what was added to the file; false if nothing was.
-    pub(crate) fn grow(&mut self) -> bool {
-        let longer = length(&self.file).filter(|len| *len > self.len);
-        longer.is_some_and(|len| self.map(len).is_ok())
+    /// Notices that the file is shorter than the mapping: within its last page that raises no signal.
+    pub(crate) fn check(&self) {
+        if length(&self.file).is_none_or(|len| len < self.len) {
+            self.slot.failed.store(true, Relaxed);
+        }
+    }
+
+    /// Maps what was added to the file, if anything was.
+    pub(crate) fn grow(&mut self) -> io::Result<()> {
+        length(&self.file).filter(|len| *len > self.len).map_or(Ok(()), |len| self.map(len))
     }
 
     /// Gives back the memory of all whole pages before an offset.
@@ -105,13 +113,14 @@ impl Mapped {
         }
         self.unmap();
         (self.start, self.len, self.released) = (start.cast(), len, 0);
+        fence(Release);
         self.slot.start.store(start as usize, Relaxed);
         self.slot.len.store(len, Release);
         Ok(())
     }
 
     fn unmap(&mut self) {
-        self.slot.len.store(0, Release);
+        self.slot.len.store(0, Relaxed);
         if self.len > 0 {
             // SAFETY: the value's own mapping, which nothing borrows.
             unsafe { libc::munmap(self.start.cast(), self.len) };
@@ -157,14 +166,20 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
     let address = if sent { 0 } else { address };
     for slot in &SLOTS {
         let (len, start) = (slot.len.load(Acquire), slot.start.load(Relaxed));
+        fence(Acquire);
+        // Another thread changes this mapping: so it is not the one that faulted here.
+        if slot.len.load(Relaxed) != len {
+            continue;
+        }
         if address.wrapping_sub(start) < len && zero(address / page() * page(), start + len) {
             return slot.failed.store(true, Relaxed);
         }
     }
-    // SAFETY: the action that was there before, called as the kernel would, or put back: then the fault comes again.
+    // SAFETY: the action that was there before, called with the kernel's arguments, or put back: then the fault comes again.
     unsafe {
         let Some(Some(before)) = BEFORE.get() else { libc::_exit(128 + signal) };
         match before.sa_sigaction {
+            libc::SIG_IGN if sent => {}
             libc::SIG_DFL | libc::SIG_IGN => {
                 libc::sigaction(signal, before, ptr::null_mut());
                 if sent {
@@ -221,9 +236,10 @@ mod tests {
         assert!(Mapped::new(&file).is_none(), "an empty file");
         file.write_all(&vec![1; 2 * page()]).unwrap();
         let mut mapped = Mapped::new(&file).unwrap();
-        assert!(!mapped.grow());
+        mapped.grow().unwrap();
+        assert_eq!(mapped.bytes().len(), 2 * page());
         file.write_all(&[2; 10]).unwrap();
-        assert!(mapped.grow());
+        mapped.grow().unwrap();
         mapped.release(2 * page() + 3);
         assert_eq!((mapped.bytes().len(), mapped.bytes()[0], mapped.bytes()[2 * page()]), (2 * page() + 10, 1, 2));
     }

@@ -74,6 +74,7 @@ impl Reader {
             Ok(Some(found)) if !self.input.has_failed() => found,
             other => {
                 self.ended = true;
+                self.input.check();
                 let why = if self.input.has_failed() { ends(&mut self.input) } else { other };
                 return why.map(|_| None);
             }
@@ -162,6 +163,7 @@ fn format(input: &mut Input) -> Result<Format, CaptureError> {
 type Found = Result<Option<(usize, Record)>, CaptureError>;
 
 const TOO_LONG: &str = "its length is too large";
+const CHANGED: &str = "it was changed while it was read";
 
 #[inline]
 fn pcap_record(pcap: &Pcap, input: &mut Input) -> Found {
@@ -179,6 +181,10 @@ fn pcap_record(pcap: &Pcap, input: &mut Input) -> Found {
     }
     let Some(header) = input.ready().first_chunk::<16>() else { return ends(input) };
     let record = pcap.record(header);
+    // A file in memory may have been changed since its length was read.
+    if record.data.end != len {
+        return Err(CaptureError::Corrupt { offset: input.offset(), what: CHANGED });
+    }
     Ok(Some((input.take(len).start, record)))
 }
 

@@ -150,11 +150,8 @@ pub unsafe extern "C-unwind" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut i
     count
 }
 
-/// Not inlined: most polls find nothing, and are to save no registers for it.
-#[inline(never)]
 fn polled(own: &Cq, completions: &[ibv_wc]) {
     let found = found(own);
-    own.seen_completion(found.now);
     let mut last = None;
     for wc in completions {
         let qp = match last {

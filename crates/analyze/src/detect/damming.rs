@@ -6,8 +6,11 @@
 //!
 //! A packet that the network loses at the same moment looks the same. So the decision weighs all requests to the
 //! responder: with damming nearly every new request during a replay is lost; without, as many as outside of replays.
-//! With D lost and S answered requests during replays, and the share p lost elsewhere, the odds of damming are
-//! (0.9/p)^D · (0.1/(1-p))^S. The finding's confidence follows from them. A single one beside other losses is no damming.
+//! With D lost requests during replays, S replays during which the responder answered new requests or saw that one was
+//! missing, and the share p lost elsewhere, the odds of damming are (0.9/p)^D · (0.1/(1-p))^S. A lost request counts
+//! twice if others of its replay brought no NAK either. Where another adapter certainly loses requests, the odds are
+//! higher: hosts of a cluster are mostly alike. The finding's confidence follows from the odds; a single lost request
+//! beside other losses has 0.6 at most.
 
 use super::common::{PerFlow, Sightings, paired, time, times};
 use super::end::End;
@@ -29,7 +32,7 @@ pub struct Damming {
 #[derive(Debug, Default)]
 struct Dammed {
     lost: Sightings,
-    /// Replays during which requests were answered without a repetition.
+    /// Replays during which requests were answered without a repetition, and sequence NAKs that came during replays.
     survived: u64,
     /// When the last of these was answered, ns since 1970.
     until: u64,

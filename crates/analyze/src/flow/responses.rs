@@ -91,7 +91,9 @@ impl Half {
     /// A responder that loses what is new during a replay does not see that a request behind a lost one is out of sequence.
     /// If it says so before the replay ends, it loses none.
     fn refute_damming(&mut self, nak: &Nak) -> bool {
-        let Some(at) = self.place(nak.psn).filter(|_| self.replay.lasts()) else { return false };
+        // A NAK for the repeated READ itself tells that there is no replay.
+        let during = |at: &usize| self.replay.lasts() && self.open[*at].during_replay;
+        let Some(at) = self.place(nak.psn).filter(during) else { return false };
         (self.open[at].during_replay, self.open[at].first_during_replay) = (false, false);
         true
     }

@@ -101,9 +101,9 @@ fn overlaps(qp: &Qp, read: &Stall, stall: &Stall) -> bool {
     let (read, request) = (&read.request, &stall.request);
     // If the program polls rarely, the READ was over long before its completion was polled.
     let until = read.missing.saturating_add(Request::TOGETHER).max(read.done);
-    let known =
-        request.posted < read.posted + UNTIL_NAK && request.begun <= read.done.saturating_add(Request::TOGETHER);
-    let is_next = known || request.begun <= read.done.max(request.posted) || !is_sent(qp, stall);
+    let is_early = request.posted < read.posted.saturating_add(UNTIL_NAK);
+    let follows = is_early && request.begun <= read.done.saturating_add(Request::TOGETHER);
+    let is_next = follows || request.begun <= read.done.max(request.posted) || !is_sent(qp, stall);
     // Posts that the program makes together have one time.
     request.posted >= read.posted && request.posted <= until && request.begun >= read.done && (is_next || !waited)
 }

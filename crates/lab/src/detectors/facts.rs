@@ -219,7 +219,7 @@ impl Finder<'_> {
                 dammed: dammed.and_then(replayed),
                 doubled: dammed.is_some_and(|dammed| replayed(dammed).is_none()),
                 behind_read: why != Why::ResponseMissing && self.is_behind_read(before),
-                left_out: why == Why::ResponseMissing && self.is_left_out(before, packet.psn),
+                left_out: why == Why::ResponseMissing && self.is_left_out(before, packet.psn, at),
             });
         }
         // Go-back-N: what was lost of this PSN goes again with this packet.
@@ -269,10 +269,10 @@ impl Finder<'_> {
         })
     }
 
-    /// Whether no response with this PSN was sent since a transmission of its request.
-    fn is_left_out(&self, before: usize, psn: u32) -> bool {
+    /// Whether no response with this PSN was sent between a transmission of its request and now.
+    fn is_left_out(&self, before: usize, psn: u32, now: u64) -> bool {
         let since = self.half.packets[before].sent;
-        let is = |p: &super::log::PacketLog| p.what == What::Response && p.psn == psn && p.sent >= since;
+        let is = |p: &super::log::PacketLog| p.what == What::Response && p.psn == psn && (since..now).contains(&p.sent);
         !self.half.packets.iter().any(is)
     }
 

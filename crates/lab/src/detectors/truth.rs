@@ -329,7 +329,8 @@ impl Judge<'_> {
         let packets = &self.half.packets;
         let Some(late) = packets.iter().find(|late| late.id == packet) else { return false };
         let same = |p: &&super::log::PacketLog| p.repeated && p.psn == late.psn && p.what == late.what;
-        packets.iter().filter(same).any(|again| again.arrived.is_some() && again.arrived < late.arrived)
+        let before = |again: &super::log::PacketLog| again.arrived.is_some() && again.arrived < late.arrived;
+        packets.iter().filter(same).any(|again| before(again) && self.view.arrives(self.half, true, again.id))
     }
 
     fn exhausted(&self) -> Truth {
