@@ -35,7 +35,7 @@ struct Slot {
     taken: AtomicBool,
     start: AtomicUsize,
     len: AtomicUsize,
-    /// A page could not be read.
+    /// The file became shorter, or a page could not be read.
     failed: AtomicBool,
 }
 
@@ -49,7 +49,7 @@ static SLOTS: [Slot; 64] = [const {
     }
 }; 64];
 
-/// The action for SIGBUS that was there before; an error if there can be none of ours.
+/// The action for SIGBUS that was there before; `None` if there can be none of ours.
 static BEFORE: OnceLock<Option<libc::sigaction>> = OnceLock::new();
 
 impl Mapped {
@@ -73,7 +73,7 @@ impl Mapped {
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 
-    /// Whether the bytes are not the file's, because a page could not be read.
+    /// Whether the bytes are not the file's, because it became shorter or a page could not be read.
     #[inline]
     pub(crate) fn has_failed(&self) -> bool {
         // Not before what was looked at.

@@ -34,7 +34,7 @@ struct Dammed {
     lost: Sightings,
     /// Replays during which requests were answered without a repetition, and sequence NAKs that came during replays.
     survived: u64,
-    /// When the last of these was answered, ns since 1970.
+    /// When the last of these requests was answered, ns since 1970.
     until: u64,
     /// Losses outside of replays.
     elsewhere: u64,
@@ -76,12 +76,15 @@ impl Damming {
             }
             return;
         }
+        if let Some(dammed) = self.flows.get_mut(&flow) {
+            dammed.is_last = false;
+        }
         match (during, repeat.cause) {
             (Some(request), Cause::Timeout | Cause::SequenceNak) => {
                 let dammed = self.flows.entry(flow).or_default();
                 dammed.lost.see_repeat(repeat);
-                dammed.is_last = repeat.cause == Cause::Timeout;
                 if repeat.cause == Cause::Timeout {
+                    dammed.is_last = true;
                     dammed.timeouts.see_repeat(repeat);
                 }
                 dammed.revealed += u64::from(repeat.cause == Cause::SequenceNak);
@@ -90,10 +93,9 @@ impl Damming {
                 }
             }
             (None, Cause::Timeout | Cause::SequenceNak | Cause::ResponseGap) => {
-                let dammed = self.flows.entry(flow).or_default();
-                (dammed.elsewhere, dammed.is_last) = (dammed.elsewhere + 1, false);
+                self.flows.entry(flow).or_default().elsewhere += 1;
             }
-            _ => _ = self.flows.get_mut(&flow).map(|dammed| dammed.is_last = false),
+            _ => {}
         }
     }
 

@@ -4,8 +4,8 @@
 //! or a later acknowledgement without it; an ACK timeout; a complete response after which the requester repeats at
 //! once, with all that follows (it was lost behind the point of capture). Losses that damming explains are not counted,
 //! and a packet that the responder missed and that comes late is not lost. A READ that comes again right after its whole
-//! response of several packets misses the first of them, unless packets between these hosts come twice. Missing responses alone show no loss where the
-//! pairing of the directions is uncertain, because too many QPs are alike.
+//! response of several packets misses the first of them, unless packets between these hosts come twice. Missing
+//! responses alone show no loss where the pairing of the directions is uncertain, because too many QPs are alike.
 //!
 //! The cost: all packets that went again, lost or not, and the time until they went.
 

@@ -94,8 +94,8 @@ fn was_revealed(stall: &Stall) -> bool {
 
 /// Whether the READ can have dammed a request: it was posted while the READ was pending, or up to the time that packets
 /// of two posts need to be one burst after it. A READ that waited after an RNR NAK leaves together with the requests
-/// behind it, so the peer loses the first of them that it did not know. None completes in between but those that left
-/// before the NAK: the peer repeats them together with the READ.
+/// behind it, so the peer loses the first of them, and none completes in between. If the request itself was posted before
+/// the NAK can have come, so was what completes in between: the peer may have had that before the NAK.
 fn overlaps(qp: &Qp, read: &Stall, stall: &Stall) -> bool {
     let waited = read.late >= shortest_rnr_wait(qp.min_rnr_timer);
     let (read, request) = (&read.request, &stall.request);
