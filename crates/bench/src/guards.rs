@@ -14,6 +14,9 @@ use std::process::ExitCode;
 const LONGER: Bar = Bar::AtMost(1.02);
 const SLOWER: Bar = Bar::AtLeast(0.98);
 
+/// Runs of each round.
+const RUNS: u32 = 5;
+
 /// Measures and prints the results: between two network namespaces first, then on one host.
 pub fn run(request: &Request<'_>) -> Result<ExitCode> {
     turns::run_apart_and_together("weir bench guards", rows::select(rows(), request.names)?, request)
@@ -35,18 +38,18 @@ pub fn rows() -> Vec<Row> {
 
 fn latency(name: &'static str, what: &'static str, verb: Verb) -> Row {
     let alone = Comparison::with_bar(Latency { verb, size: 2 }, LONGER);
-    Row::new(name, what, Guarded { verb, size: 2, figure: Figure::Latency }, vec![alone])
+    Row::new(name, what, Guarded { verb, size: 2, figure: Figure::Latency }, vec![alone]).with_runs(RUNS)
 }
 
 fn rate(name: &'static str, what: &'static str, verb: Verb) -> Row {
     let alone = Comparison::with_bar(MessageRate { verb, size: 8 }, SLOWER);
-    Row::new(name, what, Guarded { verb, size: 8, figure: Figure::MessageRate }, vec![alone])
+    Row::new(name, what, Guarded { verb, size: 8, figure: Figure::MessageRate }, vec![alone]).with_runs(RUNS)
 }
 
 fn bandwidth(name: &'static str, what: &'static str, verb: Verb) -> Row {
     let size = 64 << 10;
     let alone = Comparison::with_bar(Perftest { verb, size, icrc: Icrc::Auto, both_ways: false }, SLOWER);
-    Row::new(name, what, Guarded { verb, size, figure: Figure::Bandwidth }, vec![alone])
+    Row::new(name, what, Guarded { verb, size, figure: Figure::Bandwidth }, vec![alone]).with_runs(RUNS)
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ pub struct Row {
     pub by_default: bool,
     /// Limit of rounds, for rows with a constant figure.
     pub at_most_rounds: u32,
+    /// Runs of each measurement in a round, in turns; its figure of the round is their median.
+    pub runs: u32,
 }
 
 /// A comparison: the subject's figure divided by the baseline's, against a bar.
@@ -27,7 +29,13 @@ pub struct Comparison {
 impl Row {
     /// A row that runs by default.
     pub fn new(name: &'static str, what: &'static str, subject: Measurement, comparisons: Vec<Comparison>) -> Row {
-        Row { name, what, subject, comparisons, by_default: true, at_most_rounds: u32::MAX }
+        Row { name, what, subject, comparisons, by_default: true, at_most_rounds: u32::MAX, runs: 1 }
+    }
+
+    /// The same with this number of shorter runs in each round: where the system places threads changes a run's figure more
+    /// than a ratio near 1 differs from 1.
+    pub fn with_runs(self, runs: u32) -> Row {
+        Row { runs, ..self }
     }
 
     /// Whether its figures are times, of which the smaller is the better.

@@ -4,7 +4,7 @@ use super::measure::{Measurement, Runner};
 use super::mtu::MTU;
 use super::request::Request;
 use super::rows::{Baseline, Comparison, Row};
-use super::table::{self, Outcome, Rounds};
+use super::table::{self, Outcome, Rounds, Spread};
 use super::{busy, cores};
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -63,7 +63,7 @@ pub fn report(outcomes: &[Outcome], request: &Request) -> Result<ExitCode> {
 
 /// Measures all rows, one after the other.
 pub fn measure(rows: &[Row], mut runner: Runner, rounds: u32) -> Vec<Outcome> {
-    let runs = |row: &Row| measurements(row).len() as u64 * u64::from(rounds.min(row.at_most_rounds));
+    let runs = |row: &Row| measurements(row).len() as u64 * u64::from(rounds.min(row.at_most_rounds) * row.runs);
     let progress = ProgressBar::new(rows.iter().map(runs).sum()).with_style(
         ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} (about {eta} left)").expect("a valid template"),
     );
@@ -99,19 +99,32 @@ fn measure_row(row: &Row, runner: &mut Runner, rounds: u32, progress: &ProgressB
     let busy = busy::note(pair);
     let mut look = || cores_ns.extend(cores::distance(pair));
     look();
+    let seconds = runner.seconds;
+    runner.seconds = seconds / f64::from(row.runs);
     for round in 1..=rounds {
-        for &measurement in wanted.iter().filter(|m| runs(m)) {
-            progress.set_message(format!("{} {round}/{rounds}", row.name));
-            if let Entry::Vacant(failure) = failures.entry(measurement) {
-                match runner.run(measurement) {
-                    Ok(figure) => figures.entry(measurement).or_default().push(figure),
-                    Err(e) => drop(failure.insert(format!("{e:#}"))),
-                }
-                look();
+        let mut runs_of: HashMap<Measurement, Vec<f64>> = HashMap::new();
+        for turn in 0..row.runs {
+            let mut order: Vec<Measurement> = wanted.iter().filter(|m| runs(m)).copied().collect();
+            if turn % 2 == 1 {
+                order.reverse();
             }
-            progress.inc(1);
+            for measurement in order {
+                progress.set_message(format!("{} {round}/{rounds}", row.name));
+                if let Entry::Vacant(failure) = failures.entry(measurement) {
+                    match runner.run(measurement) {
+                        Ok(figure) => runs_of.entry(measurement).or_default().push(figure),
+                        Err(e) => drop(failure.insert(format!("{e:#}"))),
+                    }
+                    look();
+                }
+                progress.inc(1);
+            }
+        }
+        for (measurement, runs) in runs_of {
+            figures.entry(measurement).or_default().extend(Spread::of(&runs).map(|runs| runs.median));
         }
     }
+    runner.seconds = seconds;
     let of = |m: &Measurement| figures.get(m).cloned().unwrap_or_default();
     let outcome = |comparison: &Comparison| {
         let weir = of(&row.subject);

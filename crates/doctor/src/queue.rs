@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Posted {
     pub wr_id: u64,
-    /// The time, in any unit.
+    /// The time, in any unit; 0: not known yet.
     pub at: u64,
     /// The first byte of its data, if that is in ODP memory.
     pub address: u64,
@@ -84,6 +84,13 @@ impl SendQueue {
     #[inline]
     pub fn publish(&self, count: u64) {
         self.tail.store(self.tail.load(Relaxed) + count, Release);
+    }
+
+    /// Sets the time of the last requests, which were published without one (0).
+    #[inline]
+    pub fn set_time(&self, count: u64, at: u64) {
+        let tail = self.tail.load(Relaxed);
+        (tail - count..tail).for_each(|place| self.entry(place).at.store(at, Relaxed));
     }
 
     /// Takes back the last requests, which the adapter has refused.

@@ -311,6 +311,7 @@ unsafe fn finish(own: &Qp) -> Option<u64> {
     }
     let room = own.queue.capacity() as u64 - own.queue.open();
     let seen = count.min(room);
-    own.opened(seen);
+    own.queue.publish(seen);
+    own.opened(seen, 0);
     Some(seen)
 }

@@ -141,7 +141,7 @@ unsafe fn polled(own: &Cq, cq: *mut ibv_cq_ex, status: c_int, time: Option<u64>)
             (number(cq), (*cq).wr_id, (*cq).status, opcode.map_or(0, |opcode| opcode(cq)))
         };
         if let Some(qp) = NUMBERS.get(own.context().key(number)) {
-            report(qp, wr_id, status, opcode, found(own));
+            report(qp, wr_id, status, opcode, found(own, time));
         }
     });
 }

@@ -52,6 +52,7 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *
 /// Posts a list, and observes it. The caller holds `posting`.
 #[inline]
 unsafe fn post(own: &Qp, real: PostSend, qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
+    // Once the library has the requests, another thread may free them. The time is read later, while they are on their way.
     // SAFETY: the caller's list of work requests.
     let staged = observe(|| unsafe { stage(own, wr) }).unwrap_or(0);
     // SAFETY: the caller's own call.
@@ -59,22 +60,24 @@ unsafe fn post(own: &Qp, real: PostSend, qp: *mut ibv_qp, wr: *mut ibv_send_wr, 
     if status != 0 {
         // SAFETY: the caller's list, and its variable, which the library has set to a member of the list.
         observe(|| unsafe { refused(own, wr, bad, staged) });
+    } else if staged != 0 {
+        observe(|| own.opened(staged, ticks()));
     }
     status
 }
 
-/// Opens the requests of a list; returns how many were seen.
+/// Opens the requests of a list, without their time; returns how many were seen.
 unsafe fn stage(own: &Qp, mut wr: *mut ibv_send_wr) -> u64 {
     if !own.is_observed() {
         return 0;
     }
-    let (now, mut count) = (ticks(), 0);
+    let mut count = 0;
     // SAFETY: guaranteed by the caller of `post_send`.
     while let Some(request) = unsafe { wr.as_ref() } {
-        let mut posted = own.describe(request.wr_id, request.opcode, request.send_flags, now);
-        // The library refuses such a request, without a look at its SGEs.
+        let mut posted = own.describe(request.wr_id, request.opcode, request.send_flags, 0);
+        // The library refuses a request with too many SGEs, without a look at them. Without data, they may be anything.
         let count_sges = usize::try_from(request.num_sge).unwrap_or(0);
-        let readable = count_sges <= own.most_sges() && !request.sg_list.is_null();
+        let readable = has_data(request.opcode) && count_sges <= own.most_sges() && !request.sg_list.is_null();
         for at in 0..if readable { count_sges } else { 0 } {
             // SAFETY: as above: a list of `num_sge` entries. Inline data has no lkey.
             let mut sge = unsafe { *request.sg_list.add(at) };
@@ -89,27 +92,28 @@ unsafe fn stage(own: &Qp, mut wr: *mut ibv_send_wr) -> u64 {
         count += 1;
         wr = request.next;
     }
-    own.opened(count);
+    own.queue.publish(count);
     count
 }
 
 /// The library has refused requests of a list.
 unsafe fn refused(own: &Qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr, staged: u64) {
+    // SAFETY: guaranteed by the caller.
+    let first = unsafe { *bad };
     if staged != 0 {
-        // SAFETY: guaranteed by the caller.
-        own.refused(staged - unsafe { accepted(wr, bad, staged) });
+        // SAFETY: as above.
+        let accepted = unsafe { accepted(wr, first, staged) };
+        own.queue.withdraw(staged - accepted);
+        own.opened(accepted, ticks());
     }
     if own.guard.is_on() {
-        // A caller that does not ask for the refused one cannot tell that any was accepted.
         // SAFETY: as above.
-        unsafe { guard::post::refused(own, bad.as_ref().map_or(wr, |bad| *bad)) };
+        unsafe { guard::post::refused(own, first) };
     }
 }
 
-/// Number of requests before the refused one, at most `staged`; 0 for a caller that does not ask for it.
-unsafe fn accepted(mut wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr, staged: u64) -> u64 {
-    // SAFETY: guaranteed by the caller.
-    let Some(&bad) = (unsafe { bad.as_ref() }) else { return 0 };
+/// Number of requests before the refused one, at most `staged`.
+unsafe fn accepted(mut wr: *mut ibv_send_wr, bad: *mut ibv_send_wr, staged: u64) -> u64 {
     let mut count = 0;
     while count < staged && wr != bad {
         count += 1;
@@ -119,11 +123,36 @@ unsafe fn accepted(mut wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr, staged:
     count
 }
 
-/// `ibv_poll_cq`. Nothing here has a destructor while the library is called, which may be a cancellation point.
+#[inline]
+fn has_data(opcode: c_int) -> bool {
+    opcode != IBV_WR_LOCAL_INV && opcode != IBV_WR_BIND_MW
+}
+
+/// `ibv_poll_cq`. Nothing here has a destructor while the library is called, which may be a cancellation point. Most polls
+/// find the CQ empty, so their path is short.
 ///
 /// # Safety
 /// As in verbs.h.
 pub unsafe extern "C-unwind" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -> c_int {
+    let Some((own, real)) = CQS.get(cq as u64).and_then(|own| Some((own, own.observed_only()?))) else {
+        // SAFETY: the caller's own call.
+        return unsafe { poll_otherwise(cq, most, wc) };
+    };
+    let time = own.time_of_poll();
+    // SAFETY: the caller's own call.
+    let count = unsafe { real(cq, most, wc) };
+    if count == 0 {
+        own.seen_empty(time);
+        return 0;
+    }
+    // SAFETY: what the library has returned.
+    unsafe { take(own, count, most, wc, time) };
+    count
+}
+
+/// Polls a CQ that is guarded, or not observed.
+#[inline(never)]
+unsafe extern "C-unwind" fn poll_otherwise(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -> c_int {
     let own = CQS.get(cq as u64).filter(|own| !own.is_inherited());
     // SAFETY: the program's CQ.
     let context = own.map(Cq::context).or_else(|| CONTEXTS.get(unsafe { (*cq).context } as u64));
@@ -136,22 +165,28 @@ pub unsafe extern "C-unwind" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut i
     let time = if observed { own.time_of_poll() } else { None };
     // SAFETY: the caller's own call.
     let count = unsafe { if own.guard.is_on() { guard::poll::poll_cq(own, cq, most, wc) } else { real(cq, most, wc) } };
-    if !observed {
-        return count;
-    }
-    if count > 0 {
-        // SAFETY: the library has written so many completions.
-        let completions = unsafe { std::slice::from_raw_parts(wc, count as usize) };
-        observe(|| polled(own, completions));
-    }
-    if count >= 0 && count < most {
-        own.seen_empty(time);
+    if observed {
+        // SAFETY: what the library has returned.
+        unsafe { take(own, count, most, wc, time) };
     }
     count
 }
 
-fn polled(own: &Cq, completions: &[ibv_wc]) {
-    let found = found(own);
+/// Observes what a poll returned. `time`: before the poll, if it was read.
+#[inline(never)]
+unsafe fn take(own: &Cq, count: c_int, most: c_int, wc: *const ibv_wc, time: Option<u64>) {
+    if count > 0 {
+        // SAFETY: the library has written so many completions.
+        let completions = unsafe { std::slice::from_raw_parts(wc, count as usize) };
+        observe(|| polled(own, completions, time));
+    }
+    if count >= 0 && count < most {
+        own.seen_empty(time);
+    }
+}
+
+fn polled(own: &Cq, completions: &[ibv_wc], time: Option<u64>) {
+    let found = found(own, time);
     let mut last = None;
     for wc in completions {
         let qp = match last {
@@ -165,9 +200,9 @@ fn polled(own: &Cq, completions: &[ibv_wc]) {
     }
 }
 
-/// The circumstances of a completion that was just polled. A program that found the CQ empty after it had requested an
+/// The circumstances of a completion that was just polled; `time`: before the poll, if it was read. A program that found the CQ empty after it had requested an
 /// event waits for this event. Otherwise the completion may have been there before.
-pub fn found(cq: &Cq) -> Found {
+pub fn found(cq: &Cq, time: Option<u64>) -> Found {
     let (waits, waited) = (waits(cq), cq.waited.load(Relaxed));
     if waits {
         cq.armed.store(0, Relaxed);
@@ -175,7 +210,7 @@ pub fn found(cq: &Cq) -> Found {
     if waited {
         cq.waited.store(false, Relaxed);
     }
-    Found { now: ticks(), missing: cq.dry.load(Relaxed), armed: waits || waited }
+    Found { now: time.unwrap_or_else(|| cq.last_time()), missing: cq.dry.load(Relaxed), armed: waits || waited }
 }
 
 /// The program requests an event. Most programs do so when the event before has come, and poll then.
@@ -231,13 +266,13 @@ mod tests {
         let empty = || cq.dry.store(ticks(), Relaxed);
         let request = || requested(&cq);
         empty();
-        assert!(!found(&cq).armed, "no event was requested");
+        assert!(!found(&cq, None).armed, "no event was requested");
         request();
-        assert!(!found(&cq).armed, "it may have been there before");
+        assert!(!found(&cq, None).armed, "it may have been there before");
         empty();
-        assert!(found(&cq).armed, "the event was still to come");
+        assert!(found(&cq, None).armed, "the event was still to come");
         empty();
-        assert!(!found(&cq).armed, "it has come");
+        assert!(!found(&cq, None).armed, "it has come");
     }
 
     #[test]
@@ -248,10 +283,10 @@ mod tests {
         for _ in 0..3 {
             empty();
             requested(&cq);
-            assert!(found(&cq).armed, "the event has come");
-            assert!(!found(&cq).armed, "its completion was polled");
+            assert!(found(&cq, None).armed, "the event has come");
+            assert!(!found(&cq, None).armed, "its completion was polled");
         }
         requested(&cq);
-        assert!(!found(&cq).armed, "the CQ was not empty meanwhile");
+        assert!(!found(&cq, None).armed, "the CQ was not empty meanwhile");
     }
 }

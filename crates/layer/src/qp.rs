@@ -59,6 +59,7 @@ unsafe impl Send for Qp {}
 /// When and how a completion was found.
 #[derive(Clone, Copy)]
 pub struct Found {
+    /// The time of a poll that read it: this one, or one of the few before it.
     pub now: u64,
     /// When the CQ was last seen without it.
     pub missing: u64,
@@ -222,10 +223,13 @@ impl Qp {
         }
     }
 
-    /// Staged requests are about to be posted. The caller holds `posting`.
+    /// The last requests of the queue are posted. Their time is `at`, unless 0: then they have it. The caller holds
+    /// `posting`.
     #[inline]
-    pub fn opened(&self, count: u64) {
-        self.queue.publish(count);
+    pub fn opened(&self, count: u64, at: u64) {
+        if at != 0 {
+            self.queue.set_time(count, at);
+        }
         let entry = self.entry();
         // SAFETY: the entry of this QP; posting threads take turns.
         let none = unsafe {
@@ -237,7 +241,7 @@ impl Qp {
         }
     }
 
-    /// The adapter has refused the last requests. The caller holds `posting`.
+    /// The adapter has refused the last requests, which were opened. The caller holds `posting`.
     #[cold]
     pub fn refused(&self, count: u64) {
         self.queue.withdraw(count);
@@ -280,13 +284,17 @@ impl Qp {
                 last = Some(posted);
             }
         });
-        let Some(posted) = last.filter(|_| matched) else {
+        let Some(mut posted) = last.filter(|_| matched) else {
             // Completions of receives with an error have no opcode.
             if status == IBV_WC_SUCCESS {
                 file::count(Counter::Unmatched, 1);
             }
             return;
         };
+        if posted.at == 0 {
+            // The thread that posts is about to read the time.
+            posted.at = found.now;
+        }
         self.served_until.store(found.now, Relaxed);
         let begun = posted.at.max(begun_before).min(found.now);
         let served = clock::to_ns(found.now.saturating_sub(begun));
@@ -375,4 +383,39 @@ fn bits(odp: bool, armed: bool) -> u16 {
 
 fn zeroed() -> Request {
     zerocopy::FromZeros::new_zeroed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completion_may_come_before_the_time_of_its_request_is_read() {
+        clock::start();
+        let own = Qp::new(16);
+        let mut entry: Box<layout::Qp> = Box::new(zeroed_entry());
+        own.entry.store(&raw mut *entry, Release);
+        let post = || {
+            assert!(own.queue.stage(0, own.describe(7, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 0)));
+            own.queue.publish(1);
+        };
+        let second = clock::to_ticks(1_000_000_000);
+        let polled = |now| own.completed(7, IBV_WC_SUCCESS, Found { now, missing: now, armed: true });
+        post();
+        own.opened(1, second);
+        polled(second + 1);
+        // The QP then has nothing to do for nine seconds.
+        post();
+        polled(10 * second);
+        own.opened(1, 10 * second + 1);
+        post();
+        own.opened(1, 11 * second);
+        polled(11 * second + 1);
+        assert_eq!((entry.posted, entry.completed, entry.oldest, entry.bits), (3, 3, 0, 0), "none is late");
+        assert_eq!(entry.served[0][0], 3, "none took long");
+    }
+
+    fn zeroed_entry() -> layout::Qp {
+        zerocopy::FromZeros::new_zeroed()
+    }
 }

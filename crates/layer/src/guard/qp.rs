@@ -91,7 +91,7 @@ impl Guarded {
         *self.state.lock() = Some(state);
         let knows_qps = |cq: &&Cq| list().watches_requests() && !cq.guard.is_blind();
         if let Some(cq) = CQS.get(cq as u64).filter(knows_qps) {
-            cq.guard.turn_on();
+            cq.turn_guard_on();
             self.on.store(true, Release);
         }
     }
