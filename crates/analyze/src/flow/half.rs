@@ -96,6 +96,8 @@ pub(super) struct LastNak {
     pub rnr: Option<u8>,
     /// The requester has repeated what it asked for.
     pub obeyed: bool,
+    /// When what it asked for last came again, be it for another reason; 0: it did not.
+    pub repeated: u64,
 }
 
 /// The PSNs of the last ACKs.
@@ -168,30 +170,11 @@ impl Half {
         if ahead >= 0 {
             if ahead > 0 {
                 self.passed = packet.time;
-                while self.missing.len() >= LATE {
-                    self.missing.pop_front();
-                }
-                self.missing.push_back((next, packet.psn));
+                self.pass_over(next, packet.psn);
             }
             self.add_new(packet, sink);
-        } else if let Some(at) = self.place(packet.psn) {
-            self.repeat_open(at, packet, sink);
-        } else if let Some(at) = self.done.iter().position(|request| request.covers(packet.psn)) {
-            self.repeat_done(at, packet, sink);
-        } else if self.was_missing(packet.psn) {
-            if self.is_overtaken(packet) {
-                if self.late.len() == LATE {
-                    self.late.pop_front();
-                }
-                let unasked = self.is_unasked(packet);
-                let late = Late { first: *packet, last: packet.psn, unasked, again: None, resent: false, within: None };
-                self.late.push_back(late);
-            }
-            let request = Request::new(packet, self.mtu, self.began);
-            sink(Event::New(&request));
-            self.insert(request);
         } else {
-            self.repeat_forgotten(packet, sink);
+            self.add_earlier(packet, sink);
         }
         self.last_sent = packet.time;
         self.newest = Some(packet.psn);
@@ -245,6 +228,30 @@ impl Half {
         again.for_each(|again| sink(Event::Late { at: &again }));
         std::mem::take(&mut self.unanswered).iter().for_each(|repeat| sink(Event::Repeat(repeat)));
         while self.settle(sink) {}
+    }
+
+    /// A packet with a PSN before those that were seen last.
+    fn add_earlier(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
+        self.is_request_within(packet);
+        if let Some(at) = self.place(packet.psn) {
+            self.repeat_open(at, packet, sink);
+        } else if let Some(at) = self.done.iter().position(|request| request.covers(packet.psn)) {
+            self.repeat_done(at, packet, sink);
+        } else if self.was_missing(packet.psn) {
+            if self.is_overtaken(packet) {
+                if self.late.len() == LATE {
+                    self.late.pop_front();
+                }
+                let unasked = self.is_unasked(packet);
+                let late = Late { first: *packet, last: packet.psn, unasked, again: None, resent: false, within: None };
+                self.late.push_back(late);
+            }
+            let request = Request::new(packet, self.mtu, self.began);
+            sink(Event::New(&request));
+            self.insert(request);
+        } else {
+            self.repeat_forgotten(packet, sink);
+        }
     }
 
     fn add_new(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
@@ -373,7 +380,7 @@ impl Half {
         let waits = |old: &LastNak| old.rnr.is_some() && self.last_sent <= old.time && !nak.psn.before(old.psn);
         if !self.nak.as_ref().is_some_and(waits) {
             self.nak_before = self.nak;
-            self.nak = Some(LastNak { psn: nak.psn, time: nak.time, rnr, obeyed: false });
+            self.nak = Some(LastNak { psn: nak.psn, time: nak.time, rnr, obeyed: false, repeated: 0 });
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::event::{Cause, Event, Repeat};
 use super::half::{Burst, Half, LATE, LastNak};
-use super::request::{Request, Transmission};
-use crate::packet::Seen;
+use super::request::{LARGEST_MTU, Request, Transmission, psns_of};
+use crate::packet::{Kind, Seen};
 use weir_capture::Direction;
 use weir_wire::{Psn, RnrTimer};
 
@@ -64,6 +64,9 @@ impl Half {
             request: Some(*request),
         };
         self.report(repeat, sink);
+        for nak in self.nak.iter_mut().filter(|nak| nak.psn == packet.psn) {
+            nak.repeated = packet.time;
+        }
         if follows.is_none() {
             let asked = self.nak.iter_mut().chain(&mut self.nak_before).find(|nak| nak.asked_for(packet));
             asked.into_iter().for_each(|nak| nak.obeyed = true);
@@ -162,12 +165,14 @@ impl Half {
         }
         let known = self.next.is_some_and(|first_new| next.psn.before(first_new));
         let missing = self.is_missing(next.psn);
+        // A requester that sends packets again does so in a row.
+        let in_row = next.time.saturating_sub(self.last_sent) < BURST;
         let Half { late, newest, nak, .. } = self;
         late.retain_mut(|late| {
             let near = next.time.saturating_sub(late.first.time) < DISCARDED.start;
             let behind = |psn: Psn| *newest == Some(psn) && known && psn.before(next.psn);
             if late.unasked {
-                if !behind(late.last) {
+                if !behind(late.last) || !in_row {
                     sink(Event::Late { at: &late.first });
                     return false;
                 }
@@ -339,7 +344,11 @@ impl Half {
             return false;
         }
         // One NAK covers all that is missing until the packets are in sequence again.
-        let recent = |nak: &LastNak| nak.time >= self.passed || packet.time < nak.time + DISCARDED.start;
+        // A requester that has obeyed it repeats for it nothing that it has sent since.
+        let recent = |nak: &LastNak| {
+            let over = nak.repeated != 0 && nak.repeated < self.passed;
+            nak.time >= self.passed || packet.time < nak.time + DISCARDED.start && !over
+        };
         // At the responder's host, what follows a NAK sooner than it can reach the requester was on its way.
         let sooner =
             |nak: &LastNak| self.direction == Some(Direction::In) && packet.time < nak.time + SHORTEST_ROUND_TRIP;
@@ -362,6 +371,43 @@ impl Half {
             self.missing.push_front((nak, start));
             self.passed = self.passed.max(time);
         }
+    }
+
+    /// A sequence NAK asks for a request. If its PSN is within a READ, the READ ends there.
+    pub(super) fn expects_request(&mut self, nak: Psn) {
+        self.shorten(nak, |_| true);
+    }
+
+    /// A packet within a READ asks for the rest of its response, or it is another request: then the READ ends there.
+    pub(super) fn is_request_within(&mut self, packet: &Seen) {
+        let end = |va: u64, bytes: u32| va.wrapping_add(bytes.into());
+        let rest =
+            |read: &Request| packet.kind() == Kind::Read && end(packet.va, packet.message) == end(read.va, read.bytes);
+        self.shorten(packet.psn, |read| !rest(read));
+    }
+
+    /// The number of PSNs of a READ was guessed from the request behind it, while the path MTU was not known. If the READ
+    /// ends at an earlier PSN, requests from there on were passed over.
+    fn shorten(&mut self, to: Psn, ends: impl Fn(&Request) -> bool) {
+        let least = |read: &Request| psns_of(read.bytes, self.mtu.unwrap_or(LARGEST_MTU));
+        let within = |read: &Request| read.kind == Kind::Read && read.covers(to) && read.psn != to;
+        let guessed = |read: &&mut Request| within(read) && to.since(read.psn) as u32 >= least(read) && ends(read);
+        let read = match self.place(to) {
+            Some(at) => self.open.get_mut(at),
+            None => self.done.iter_mut().find(|read| within(read)),
+        };
+        let Some(read) = read.filter(guessed) else { return };
+        let end = read.end();
+        read.psns = to.since(read.psn) as u32;
+        self.pass_over(to, end);
+    }
+
+    /// No request of these PSNs was seen, although one behind them was.
+    pub(super) fn pass_over(&mut self, from: Psn, to: Psn) {
+        while self.missing.len() >= LATE {
+            self.missing.pop_front();
+        }
+        self.missing.push_back((from, to));
     }
 
     /// Whether no request with this PSN was seen, although one behind it was.
