@@ -262,3 +262,64 @@ fn a_requester_obeys_a_nak_although_a_second_one_came_meanwhile() {
     );
     assert_eq!(kinds(&document), set(&["reordering"]));
 }
+
+#[test]
+fn what_goes_again_after_a_timeout_does_not_explain_a_late_packet() {
+    let document = analyzed(
+        "0.000000 > write 4
+         0.000001 < ack 4
+         0.000002 > write 5
+         0.000003 > write 7
+         0.000010 > write 6
+         0.500000 > write 7
+         0.500010 < ack 7",
+    );
+    assert_eq!(finding(&document, "reordering").frames, [5]);
+}
+
+#[test]
+fn a_nak_that_was_obeyed_does_not_explain_what_comes_late_afterwards() {
+    let document = analyzed(
+        "0.000000 > write 5
+         0.000001 > write 7
+         0.000002 < nak 6
+         0.000010 > write 6
+         0.000011 > write 7
+         0.000012 > write 6
+         0.000013 > write 8
+         0.000020 > write 10
+         0.000030 > write 9
+         0.000031 > write 11
+         0.000040 < ack 11",
+    );
+    assert!(finding(&document, "reordering").frames.contains(&9));
+}
+
+/// The path MTU is not known, so that READ 5 might have the PSNs 5 and 6.
+#[test]
+fn a_read_in_place_of_the_rest_of_a_response_shows_that_the_read_before_it_is_shorter() {
+    let asked = analyzed(
+        "0.000000 > read 5 300
+         0.000001 > read 7 300
+         0.000002 < response 5 300
+         0.000003 < nak 6
+         0.000005 > read 6 300
+         0.000006 < response 6 300
+         0.000030 > read 6 300
+         0.000031 > read 7 300
+         0.000032 < response 6 300
+         0.000033 < response 7 300",
+    );
+    assert_eq!(kinds(&asked), set(&["reordering"]));
+    let unasked = analyzed(
+        "0.000000 > read 5 300
+         0.000001 > read 7 300
+         0.000010 > read 6 300
+         0.000011 > read 8 300
+         0.000012 < response 5 300
+         0.000013 < response 6 300
+         0.000014 < response 7 300
+         0.000015 < response 8 300",
+    );
+    assert_eq!(kinds(&unasked), set(&["reordering"]));
+}

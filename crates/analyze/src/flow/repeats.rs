@@ -381,8 +381,10 @@ impl Half {
     /// A packet within a READ asks for the rest of its response, or it is another request: then the READ ends there.
     pub(super) fn is_request_within(&mut self, packet: &Seen) {
         let end = |va: u64, bytes: u32| va.wrapping_add(bytes.into());
-        let rest =
-            |read: &Request| packet.kind() == Kind::Read && end(packet.va, packet.message) == end(read.va, read.bytes);
+        let rest = |read: &Request| {
+            let less = packet.kind() == Kind::Read && packet.message < read.bytes;
+            less && end(packet.va, packet.message) == end(read.va, read.bytes)
+        };
         self.shorten(packet.psn, |read| !rest(read));
     }
 
@@ -399,6 +401,8 @@ impl Half {
         let Some(read) = read.filter(guessed) else { return };
         let end = read.end();
         read.psns = to.since(read.psn) as u32;
+        let behind = self.place(end).map_or(self.last_sent, |at| self.open[at].first.time);
+        self.passed = self.passed.max(behind);
         self.pass_over(to, end);
     }
 
