@@ -14,7 +14,7 @@ use std::process::ExitCode;
 const LONGER: Bar = Bar::AtMost(1.02);
 const SLOWER: Bar = Bar::AtLeast(0.98);
 
-/// Runs of each round.
+/// Runs of a latency in each round.
 const RUNS: u32 = 5;
 
 /// Measures and prints the results: between two network namespaces first, then on one host.
@@ -43,13 +43,13 @@ fn latency(name: &'static str, what: &'static str, verb: Verb) -> Row {
 
 fn rate(name: &'static str, what: &'static str, verb: Verb) -> Row {
     let alone = Comparison::with_bar(MessageRate { verb, size: 8 }, SLOWER);
-    Row::new(name, what, Guarded { verb, size: 8, figure: Figure::MessageRate }, vec![alone]).with_runs(RUNS)
+    Row::new(name, what, Guarded { verb, size: 8, figure: Figure::MessageRate }, vec![alone])
 }
 
 fn bandwidth(name: &'static str, what: &'static str, verb: Verb) -> Row {
     let size = 64 << 10;
     let alone = Comparison::with_bar(Perftest { verb, size, icrc: Icrc::Auto, both_ways: false }, SLOWER);
-    Row::new(name, what, Guarded { verb, size, figure: Figure::Bandwidth }, vec![alone]).with_runs(RUNS)
+    Row::new(name, what, Guarded { verb, size, figure: Figure::Bandwidth }, vec![alone])
 }
 
 #[cfg(test)]

@@ -32,8 +32,8 @@ impl Row {
         Row { name, what, subject, comparisons, by_default: true, at_most_rounds: u32::MAX, runs: 1 }
     }
 
-    /// The same with this number of shorter runs in each round: where the system places threads changes a run's figure more
-    /// than a ratio near 1 differs from 1.
+    /// The same with this number of runs in each round, of a latency shorter ones: where the system places threads changes
+    /// a run's figure more than a ratio near 1 differs from 1.
     pub fn with_runs(self, runs: u32) -> Row {
         Row { runs, ..self }
     }

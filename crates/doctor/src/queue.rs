@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Posted {
     pub wr_id: u64,
-    /// The time, in any unit; 0: not known yet.
+    /// The time, in any unit; 0: not known when it was posted.
     pub at: u64,
     /// The first byte of its data, if that is in ODP memory.
     pub address: u64,

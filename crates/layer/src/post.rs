@@ -4,6 +4,7 @@ use crate::clock::ticks;
 use crate::contexts::{CONTEXTS, PostSend};
 use crate::cq::{CQS, Cq};
 use crate::file;
+use crate::guard::work::has_data;
 use crate::guard::{self, list};
 use crate::objects::{NUMBERS, QPS};
 use crate::qp::{Found, Qp};
@@ -52,7 +53,7 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *
 /// Posts a list, and observes it. The caller holds `posting`.
 #[inline]
 unsafe fn post(own: &Qp, real: PostSend, qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
-    // Once the library has the requests, another thread may free them. The time is read later, while they are on their way.
+    // Once the library has accepted all, another thread may free them. The time is read while they are on their way.
     // SAFETY: the caller's list of work requests.
     let staged = observe(|| unsafe { stage(own, wr) }).unwrap_or(0);
     // SAFETY: the caller's own call.
@@ -123,13 +124,8 @@ unsafe fn accepted(mut wr: *mut ibv_send_wr, bad: *mut ibv_send_wr, staged: u64)
     count
 }
 
-#[inline]
-fn has_data(opcode: c_int) -> bool {
-    opcode != IBV_WR_LOCAL_INV && opcode != IBV_WR_BIND_MW
-}
-
-/// `ibv_poll_cq`. Nothing here has a destructor while the library is called, which may be a cancellation point. Most polls
-/// find the CQ empty, so their path is short.
+/// `ibv_poll_cq`. Nothing here has a destructor while the library is called, which may be a cancellation point. Most
+/// polls find the CQ empty, so their path is short.
 ///
 /// # Safety
 /// As in verbs.h.
@@ -141,7 +137,7 @@ pub unsafe extern "C-unwind" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut i
     let time = own.time_of_poll();
     // SAFETY: the caller's own call.
     let count = unsafe { real(cq, most, wc) };
-    if count == 0 {
+    if count == 0 && most > 0 {
         own.seen_empty(time);
         return 0;
     }
@@ -200,8 +196,9 @@ fn polled(own: &Cq, completions: &[ibv_wc], time: Option<u64>) {
     }
 }
 
-/// The circumstances of a completion that was just polled; `time`: before the poll, if it was read. A program that found the CQ empty after it had requested an
-/// event waits for this event. Otherwise the completion may have been there before.
+/// The circumstances of a completion that was just polled; `time`: before the poll, if it was read. A program that
+/// found the CQ empty after it had requested an event waits for this event. Otherwise the completion may have been there
+/// before.
 pub fn found(cq: &Cq, time: Option<u64>) -> Found {
     let (waits, waited) = (waits(cq), cq.waited.load(Relaxed));
     if waits {
@@ -210,7 +207,7 @@ pub fn found(cq: &Cq, time: Option<u64>) -> Found {
     if waited {
         cq.waited.store(false, Relaxed);
     }
-    Found { now: time.unwrap_or_else(|| cq.last_time()), missing: cq.dry.load(Relaxed), armed: waits || waited }
+    Found { now: time.unwrap_or_else(ticks), missing: cq.dry.load(Relaxed), armed: waits || waited }
 }
 
 /// The program requests an event. Most programs do so when the event before has come, and poll then.
@@ -288,5 +285,21 @@ mod tests {
         }
         requested(&cq);
         assert!(!found(&cq, None).armed, "the CQ was not empty meanwhile");
+    }
+
+    #[test]
+    fn the_completion_that_ends_a_wait_has_the_time_after_the_wait() {
+        crate::clock::start();
+        let cq = Cq::default();
+        // The program finds the CQ empty, requests an event, and looks once more before it waits.
+        for _ in 0..3 {
+            (0..2).for_each(|_| _ = cq.time_of_poll());
+            requested(&cq);
+            cq.seen_empty(cq.time_of_poll());
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            let after = ticks();
+            let found = found(&cq, cq.time_of_poll());
+            assert!(found.armed && found.now >= after);
+        }
     }
 }

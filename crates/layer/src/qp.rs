@@ -59,7 +59,6 @@ unsafe impl Send for Qp {}
 /// When and how a completion was found.
 #[derive(Clone, Copy)]
 pub struct Found {
-    /// The time of a poll that read it: this one, or one of the few before it.
     pub now: u64,
     /// When the CQ was last seen without it.
     pub missing: u64,
@@ -241,7 +240,7 @@ impl Qp {
         }
     }
 
-    /// The adapter has refused the last requests, which were opened. The caller holds `posting`.
+    /// The adapter has refused the last requests, which were built call by call, and opened. The caller holds `posting`.
     #[cold]
     pub fn refused(&self, count: u64) {
         self.queue.withdraw(count);
@@ -342,7 +341,7 @@ impl Qp {
         file::keep(Request {
             qp: file::index_of(entry),
             next_us: next_us.min(u32::MAX.into()) as u32,
-            posted: posted.at,
+            posted: posted.at.min(request.done),
             bytes: posted.bytes,
             opcode: posted.opcode,
             ahead: posted.ahead.into(),
@@ -362,7 +361,9 @@ impl Qp {
                     (*entry).oldest_bytes = posted.bytes;
                     (*entry).oldest_opcode = posted.opcode.into();
                     (*entry).oldest_address = posted.address;
-                    (&raw mut (*entry).oldest).write_volatile(posted.at);
+                    // A thread is posting it, and about to read the time.
+                    let at = if posted.at == 0 { clock::ticks() } else { posted.at };
+                    (&raw mut (*entry).oldest).write_volatile(at);
                 }
                 None => (&raw mut (*entry).oldest).write_volatile(0),
             }

@@ -401,7 +401,7 @@ impl Half {
         let Some(read) = read.filter(guessed) else { return };
         let end = read.end();
         read.psns = to.since(read.psn) as u32;
-        let behind = self.place(end).map_or(self.last_sent, |at| self.open[at].first.time);
+        let behind = self.place(end).map_or(0, |at| self.open[at].first.time);
         self.passed = self.passed.max(behind);
         self.pass_over(to, end);
     }

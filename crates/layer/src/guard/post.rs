@@ -189,10 +189,10 @@ fn describe(own: &Qp, signaled: bool, wr: &ibv_send_wr) -> Request<Work> {
     request
 }
 
-/// The SGEs of a request; none of one that the library refuses without a look at them.
+/// The SGEs of a request; none of one without data, and of one that the library refuses without a look at them.
 fn sges<'a>(own: &Qp, wr: &'a ibv_send_wr) -> &'a [ibv_sge] {
     let count = usize::try_from(wr.num_sge).unwrap_or(0);
-    if count == 0 || count > own.most_sges() || wr.sg_list.is_null() {
+    if !work::has_data(wr.opcode) || count == 0 || count > own.most_sges() || wr.sg_list.is_null() {
         return &[];
     }
     // SAFETY: the caller's list of `num_sge` entries.

@@ -31,6 +31,12 @@ enum Sges {
     Many(Box<[ibv_sge]>),
 }
 
+/// Whether the SGEs of a request with this opcode mean anything.
+#[inline]
+pub fn has_data(opcode: c_int) -> bool {
+    opcode != IBV_WR_LOCAL_INV && opcode != IBV_WR_BIND_MW
+}
+
 /// The kind of an opcode (IBV_WR_*).
 #[inline]
 pub fn kind(opcode: c_int) -> Kind {
