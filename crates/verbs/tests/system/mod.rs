@@ -4,6 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Programs that were compiled so far.
+static COMPILED: AtomicU32 = AtomicU32::new(0);
 
 /// Runs a command that must succeed; returns its standard output.
 pub fn run(command: &mut Command) -> String {
@@ -18,15 +22,18 @@ pub fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Compiles `tests/c/SOURCE` against the installed headers, to a program with this name.
+/// Compiles `tests/c/SOURCE` against the installed headers, to a program with this name. Other tests of the file may run
+/// or compile the same program meanwhile: it appears as a whole.
 #[allow(dead_code)] // Not every test needs all of this module.
 pub fn compile(source: &str, name: &str, options: &[&str]) -> PathBuf {
     installed("/usr/include/infiniband/verbs.h", "libibverbs-dev");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/c").join(source);
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let unfinished = program.with_file_name(format!("{name}.{}", COMPILED.fetch_add(1, Relaxed)));
     let mut compiler = Command::new("cc");
-    compiler.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(source).args(options);
+    compiler.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&unfinished).arg(source).args(options);
     run(&mut compiler);
+    fs::rename(&unfinished, &program).unwrap();
     program
 }
 
