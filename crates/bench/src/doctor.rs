@@ -11,9 +11,6 @@ use std::process::ExitCode;
 /// How much longer a message may take.
 const BAR: Bar = Bar::AtMost(1.05);
 
-/// Runs of each round.
-const RUNS: u32 = 5;
-
 /// Measures and prints the results: between two network namespaces first, then on one host.
 pub fn run(request: &Request<'_>) -> Result<ExitCode> {
     turns::run_apart_and_together("weir bench doctor", rows::select(rows(), request.names)?, request)
@@ -32,7 +29,7 @@ pub fn rows() -> Vec<Row> {
 fn row(name: &'static str, what: &'static str, size: usize) -> Row {
     let alone = Latency { verb: Verb::Write, size };
     Row::new(name, what, WatchedLatency { verb: Verb::Write, size }, vec![Comparison::with_bar(alone, BAR)])
-        .with_runs(RUNS)
+        .in_short_runs()
 }
 
 #[cfg(test)]

@@ -14,9 +14,6 @@ use std::process::ExitCode;
 const LONGER: Bar = Bar::AtMost(1.02);
 const SLOWER: Bar = Bar::AtLeast(0.98);
 
-/// Runs of a latency in each round.
-const RUNS: u32 = 5;
-
 /// Measures and prints the results: between two network namespaces first, then on one host.
 pub fn run(request: &Request<'_>) -> Result<ExitCode> {
     turns::run_apart_and_together("weir bench guards", rows::select(rows(), request.names)?, request)
@@ -38,7 +35,7 @@ pub fn rows() -> Vec<Row> {
 
 fn latency(name: &'static str, what: &'static str, verb: Verb) -> Row {
     let alone = Comparison::with_bar(Latency { verb, size: 2 }, LONGER);
-    Row::new(name, what, Guarded { verb, size: 2, figure: Figure::Latency }, vec![alone]).with_runs(RUNS)
+    Row::new(name, what, Guarded { verb, size: 2, figure: Figure::Latency }, vec![alone]).in_short_runs()
 }
 
 fn rate(name: &'static str, what: &'static str, verb: Verb) -> Row {

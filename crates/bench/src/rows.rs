@@ -4,6 +4,9 @@ use super::measure::{Measurement, Unit};
 use super::peers::Over;
 use super::perftest::{Icrc, Verb};
 
+/// Runs of each round of rows with ratios near 1.
+const SHORT_RUNS: u32 = 5;
+
 /// A row of the bench: a subject and the baselines that it is compared with.
 pub struct Row {
     /// Name for the command line; a part of it up to a dash selects the row too.
@@ -32,10 +35,10 @@ impl Row {
         Row { name, what, subject, comparisons, by_default: true, at_most_rounds: u32::MAX, runs: 1 }
     }
 
-    /// The same with this number of runs in each round, of a latency shorter ones: where the system places threads changes
+    /// The same with [`SHORT_RUNS`] runs in each round, of a latency shorter ones: where the system places threads changes
     /// a run's figure more than a ratio near 1 differs from 1.
-    pub fn with_runs(self, runs: u32) -> Row {
-        Row { runs, ..self }
+    pub fn in_short_runs(self) -> Row {
+        Row { runs: SHORT_RUNS, ..self }
     }
 
     /// Whether its figures are times, of which the smaller is the better.

@@ -11,6 +11,7 @@ use crate::quiet::{Uncancelled, observe};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::*;
 use weir_abi::*;
+use weir_doctor::queue::Posted;
 use weir_guard::Remote;
 
 /// Replaces the functions of an extended QP. `offered` are those that the program asked for (IBV_QP_EX_WITH_*): a
@@ -161,15 +162,18 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     };
     // SAFETY: the caller's own call.
     let status = unsafe { real(qp) };
-    if status != 0 {
-        observe(|| {
-            if count != 0 {
-                own.refused(count);
-            }
-            // SAFETY: the lock is held.
-            guard::post::refused_batch(own, unsafe { &(*own.building.get()).kinds });
-        });
-    }
+    observe(|| {
+        // SAFETY: the lock is held.
+        let building = unsafe { &*own.building.get() };
+        match (status, count) {
+            (_, 0) => {}
+            (0, _) => own.opened(count, building.started),
+            _ => own.refused(count),
+        }
+        if status != 0 {
+            guard::post::refused_batch(own, &building.kinds);
+        }
+    });
     own.posting.unlock();
     status
 }
@@ -251,7 +255,7 @@ unsafe fn begin(own: &Qp, qp: *mut ibv_qp_ex, opcode: c_int, remote: Remote, imm
         return;
     }
     building.count += 1;
-    building.last = own.describe(qp.wr_id, opcode, qp.wr_flags, building.started);
+    building.last = Posted { at: building.started, ..own.describe(qp.wr_id, opcode, qp.wr_flags) };
     own.queue.stage(building.count - 1, building.last);
 }
 
@@ -312,6 +316,5 @@ unsafe fn finish(own: &Qp) -> Option<u64> {
     let room = own.queue.capacity() as u64 - own.queue.open();
     let seen = count.min(room);
     own.queue.publish(seen);
-    own.opened(seen, 0);
     Some(seen)
 }

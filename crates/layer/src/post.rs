@@ -75,7 +75,7 @@ unsafe fn stage(own: &Qp, mut wr: *mut ibv_send_wr) -> u64 {
     let mut count = 0;
     // SAFETY: guaranteed by the caller of `post_send`.
     while let Some(request) = unsafe { wr.as_ref() } {
-        let mut posted = own.describe(request.wr_id, request.opcode, request.send_flags, 0);
+        let mut posted = own.describe(request.wr_id, request.opcode, request.send_flags);
         // The library refuses a request with too many SGEs, without a look at them. Without data, they may be anything.
         let count_sges = usize::try_from(request.num_sge).unwrap_or(0);
         let readable = has_data(request.opcode) && count_sges <= own.most_sges() && !request.sg_list.is_null();
@@ -104,7 +104,7 @@ unsafe fn refused(own: &Qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr, st
     if staged != 0 {
         // SAFETY: as above.
         let accepted = unsafe { accepted(wr, first, staged) };
-        own.queue.withdraw(staged - accepted);
+        own.refused(staged - accepted);
         own.opened(accepted, ticks());
     }
     if own.guard.is_on() {

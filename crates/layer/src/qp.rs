@@ -205,11 +205,11 @@ impl Qp {
         flags & IBV_SEND_SIGNALED != 0 || self.signal_all.load(Relaxed)
     }
 
-    /// Describes a request. `flags` are IBV_SEND_*.
+    /// Describes a request, without its time. `flags` are IBV_SEND_*.
     #[inline]
-    pub fn describe(&self, wr_id: u64, opcode: c_int, flags: u32, at: u64) -> Posted {
+    pub fn describe(&self, wr_id: u64, opcode: c_int, flags: u32) -> Posted {
         let signaled = self.signals(flags);
-        Posted { wr_id, at, opcode: opcode as u8, signaled, ..Posted::default() }
+        Posted { wr_id, opcode: opcode as u8, signaled, ..Posted::default() }
     }
 
     /// Adds the data of an SGE to a request.
@@ -222,13 +222,10 @@ impl Qp {
         }
     }
 
-    /// The last requests of the queue are posted. Their time is `at`, unless 0: then they have it. The caller holds
-    /// `posting`.
+    /// The last requests of the queue are posted, at this time. The caller holds `posting`.
     #[inline]
     pub fn opened(&self, count: u64, at: u64) {
-        if at != 0 {
-            self.queue.set_time(count, at);
-        }
+        self.queue.set_time(count, at);
         let entry = self.entry();
         // SAFETY: the entry of this QP; posting threads take turns.
         let none = unsafe {
@@ -240,12 +237,11 @@ impl Qp {
         }
     }
 
-    /// The adapter has refused the last requests, which were built call by call, and opened. The caller holds `posting`.
+    /// The adapter has refused the last requests of the queue. The caller holds `posting`.
     #[cold]
     pub fn refused(&self, count: u64) {
         self.queue.withdraw(count);
-        // SAFETY: as in `opened`.
-        unsafe { (*self.entry()).posted -= count };
+        // A thread that polls may have noted one of them.
         self.note_oldest(self.entry());
     }
 
@@ -394,10 +390,10 @@ mod tests {
     fn a_completion_may_come_before_the_time_of_its_request_is_read() {
         clock::start();
         let own = Qp::new(16);
-        let mut entry: Box<layout::Qp> = Box::new(zeroed_entry());
+        let mut entry: Box<layout::Qp> = Box::new(zerocopy::FromZeros::new_zeroed());
         own.entry.store(&raw mut *entry, Release);
         let post = || {
-            assert!(own.queue.stage(0, own.describe(7, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 0)));
+            assert!(own.queue.stage(0, own.describe(7, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED)));
             own.queue.publish(1);
         };
         let second = clock::to_ticks(1_000_000_000);
@@ -415,8 +411,18 @@ mod tests {
         assert_eq!((entry.posted, entry.completed, entry.oldest, entry.bits), (3, 3, 0, 0), "none is late");
         assert_eq!(entry.served[0][0], 3, "none took long");
     }
-
-    fn zeroed_entry() -> layout::Qp {
-        zerocopy::FromZeros::new_zeroed()
+    #[test]
+    fn a_refused_request_is_not_open_although_another_thread_noted_it() {
+        clock::start();
+        let own = Qp::new(16);
+        let mut entry: Box<layout::Qp> = Box::new(zerocopy::FromZeros::new_zeroed());
+        own.entry.store(&raw mut *entry, Release);
+        assert!(own.queue.stage(0, own.describe(7, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED)));
+        own.queue.publish(1);
+        own.note_oldest(&raw mut *entry);
+        assert_ne!(entry.oldest, 0);
+        own.refused(1);
+        own.opened(0, clock::ticks());
+        assert_eq!((entry.posted, entry.oldest), (0, 0));
     }
 }

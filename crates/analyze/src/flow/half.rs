@@ -232,7 +232,7 @@ impl Half {
 
     /// A packet with a PSN before those that were seen last.
     fn add_earlier(&mut self, packet: &Seen, sink: &mut impl FnMut(Event<'_>)) {
-        self.is_request_within(packet);
+        self.end_read_at_request(packet);
         if let Some(at) = self.place(packet.psn) {
             self.repeat_open(at, packet, sink);
         } else if let Some(at) = self.done.iter().position(|request| request.covers(packet.psn)) {

@@ -374,12 +374,12 @@ impl Half {
     }
 
     /// A sequence NAK asks for a request. If its PSN is within a READ, the READ ends there.
-    pub(super) fn expects_request(&mut self, nak: Psn) {
+    pub(super) fn end_read_at_nak(&mut self, nak: Psn) {
         self.shorten(nak, |_| true);
     }
 
     /// A packet within a READ asks for the rest of its response, or it is another request: then the READ ends there.
-    pub(super) fn is_request_within(&mut self, packet: &Seen) {
+    pub(super) fn end_read_at_request(&mut self, packet: &Seen) {
         let end = |va: u64, bytes: u32| va.wrapping_add(bytes.into());
         let rest = |read: &Request| {
             let less = packet.kind() == Kind::Read && packet.message < read.bytes;

@@ -35,7 +35,7 @@ impl Half {
                     sink(Event::RnrNak { nak, timer, request });
                 }
                 Some(Syndrome::Nak(NakCode::PsnSequence)) => {
-                    self.expects_request(packet.psn);
+                    self.end_read_at_nak(packet.psn);
                     let mut nak = self.nak(packet, sink);
                     // What was in flight behind a request that got an RNR NAK is out of sequence. That is no loss.
                     if !self.waits_for_receiver(nak.psn) {
