@@ -144,14 +144,19 @@ impl<T> Connection<T> {
         }
     }
 
-    /// A completion was polled. `each` gets what is over: of earlier requests without a completion, too; true: it has
-    /// succeeded.
-    pub fn completed(&mut self, now: u64, wr_id: u64, success: bool, mut each: impl FnMut(T, bool)) -> Completed {
+    /// A completion was polled. True: it is that of a request that is not tracked. Otherwise [`Connection::completed`]
+    /// follows.
+    #[inline]
+    pub fn passed(&mut self, success: bool) -> bool {
         // Requests complete in order, so the first completions are those of what is not tracked.
-        if success && self.untracked_signaled > 0 {
-            self.untracked_signaled -= 1;
-            return Completed::Unknown;
-        }
+        let passed = success && self.untracked_signaled > 0;
+        self.untracked_signaled -= u64::from(passed);
+        passed
+    }
+
+    /// A completion of a tracked request was polled. `each` gets what is over: of earlier requests without a completion,
+    /// too; true: it has succeeded.
+    pub fn completed(&mut self, now: u64, wr_id: u64, success: bool, mut each: impl FnMut(&T, bool)) -> Completed {
         let Some(at) = self.find(wr_id, !success) else { return Completed::Unknown };
         if success {
             (self.complete, self.starts) = (true, 0);
@@ -163,12 +168,13 @@ impl<T> Connection<T> {
             let open = &mut self.open[place];
             // What comes before a request that fails has succeeded, too.
             let (success, over) = (success || place < at, place == at || open.is_silent());
-            if let Some(request) = open.request.take_if(|_| over) {
+            if let Some(request) = open.request.as_ref().filter(|_| over) {
                 self.dummies -= u32::from(open.dummy);
                 if request.kind == Kind::Write && success && !open.dummy {
                     self.write = Some(request.remote);
                 }
-                each(request.work, success);
+                each(&request.work, success);
+                open.request = None;
             }
         }
         let dummy = self.open[at].dummy;
@@ -249,14 +255,14 @@ impl<T> Connection<T> {
 
     /// After ERROR: the PSN to start with. Requests that asked for no completion, before the first that lacks its own or
     /// was flushed, have succeeded; `each` gets them.
-    pub fn resume(&mut self, mut each: impl FnMut(T)) -> u32 {
+    pub fn resume(&mut self, mut each: impl FnMut(&T)) -> u32 {
         let flushed = self.open.len() - self.flushed.min(self.open.len());
         let lacks = |open: &Open<T>| open.request.as_ref().is_some_and(|request| request.signaled);
         let first = self.open.iter().position(lacks).unwrap_or(self.open.len()).min(flushed);
-        for mut open in self.open.drain(..first) {
-            if let Some(request) = open.request.take() {
+        for open in self.open.drain(..first) {
+            if let Some(request) = &open.request {
                 self.dummies -= u32::from(open.dummy);
-                each(request.work);
+                each(&request.work);
             }
         }
         (self.flushed, self.to_flush) = (0, 0);
@@ -335,9 +341,9 @@ impl<T> Connection<T> {
     }
 
     fn drop_ended(&mut self) {
-        while self.open.front().is_some_and(|open| open.request.is_none()) {
-            self.open.pop_front();
-        }
+        let ended = self.open.iter().take_while(|open| open.request.is_none()).count();
+        // Not moved out one by one.
+        self.open.drain(..ended);
     }
 
     /// Since when the adapter serves the oldest request with a completion, and how many bytes it serves for it.
@@ -400,7 +406,10 @@ mod tests {
 
     fn complete(connection: &mut Connection<u64>, now: u64, wr_id: u64) -> (Completed, Vec<u64>) {
         let mut over = vec![];
-        let completed = connection.completed(now, wr_id, true, |work, _| over.push(work));
+        if connection.passed(true) {
+            return (Completed::Unknown, over);
+        }
+        let completed = connection.completed(now, wr_id, true, |work, _| over.push(*work));
         (completed, over)
     }
 
@@ -462,7 +471,7 @@ mod tests {
         assert_eq!(connection.flushed(3), Flushed::Kept);
         assert!(connection.is_quiet());
         let mut over = vec![];
-        assert_eq!(connection.resume(|work| over.push(work)), 5);
+        assert_eq!(connection.resume(|work| over.push(*work)), 5);
         assert_eq!(over, [2], "the WRITE was over");
         assert_eq!(connection.again(2 * MS).map(|request| request.wr_id).collect::<Vec<_>>(), [3]);
         assert_eq!(connection.next(), Some(10 * MS), "the next start comes later");

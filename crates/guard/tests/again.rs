@@ -40,7 +40,7 @@ fn equal_ids_are_told_apart_by_their_number() {
     (2..=4).for_each(|work| connection.post(0, same(work)));
     (2..=4).for_each(|_| assert_eq!(connection.flushed(7), Flushed::Kept));
     let mut over = vec![];
-    assert_eq!(connection.resume(|work| over.push(work)), 1);
+    assert_eq!(connection.resume(|work| over.push(*work)), 1);
     assert_eq!(over, [1]);
 }
 
@@ -60,12 +60,12 @@ fn requests_that_are_over_without_a_completion_are_not_flushed() {
     assert!(!connection.is_quiet());
     assert_eq!((connection.flushed(99), connection.is_quiet()), (Flushed::Kept, true));
     let mut over = vec![];
-    assert_eq!(connection.resume(|work| over.push(work)), 3);
+    assert_eq!(connection.resume(|work| over.push(*work)), 3);
     assert_eq!(over, [3]);
     assert_eq!(connection.again(MS).map(|request| request.work).collect::<Vec<_>>(), [4, 5]);
     // A request that fails tells that those before it have succeeded.
     let mut over = vec![];
-    assert_eq!(connection.completed(MS, 99, false, |work, good| over.push((work, good))), Completed::Dummy);
+    assert_eq!(connection.completed(MS, 99, false, |work, good| over.push((*work, good))), Completed::Dummy);
     assert_eq!(over, [(4, true), (5, false)]);
 }
 

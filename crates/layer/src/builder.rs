@@ -5,6 +5,7 @@
 use crate::clock::ticks;
 use crate::contexts;
 use crate::guard::{self, list, work};
+use crate::locked::Raw;
 use crate::objects::QPS;
 use crate::qp::Qp;
 use crate::quiet::{Uncancelled, observe};
@@ -149,7 +150,7 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     let (own, real) = real!(qp, Setter::Complete, unsafe extern "C" fn(*mut ibv_qp_ex) -> c_int, libc::EINVAL);
     // A cancelled thread must not leave the lock taken, or unwind through this function.
-    let _uncancelled = (!own.context().posts_uncancelled).then(Uncancelled::new);
+    let _uncancelled = (!own.context().uncancelled).then(Uncancelled::new);
     if own.is_inherited() {
         // SAFETY: the caller's own call.
         return unsafe { real(qp) };

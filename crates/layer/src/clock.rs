@@ -22,6 +22,33 @@ pub struct Moment {
     pub ns: u64,
 }
 
+/// The time of a call of the program, read when it is needed first.
+#[derive(Default)]
+pub struct Now(Option<u64>);
+
+impl Now {
+    /// It is known already, or is not.
+    pub fn known(ticks: Option<u64>) -> Now {
+        Now(ticks)
+    }
+
+    #[inline]
+    pub fn is_known(&self) -> bool {
+        self.0.is_some()
+    }
+
+    #[inline]
+    pub fn ticks(&mut self) -> u64 {
+        *self.0.get_or_insert_with(ticks)
+    }
+
+    /// As [`steady_ns`].
+    #[inline]
+    pub fn steady_ns(&mut self) -> u64 {
+        steady(self.ticks())
+    }
+}
+
 /// The scale of [`steady_ns`], which later measurements do not change.
 static FIRST: AtomicU64 = AtomicU64::new(1 << 32);
 
@@ -73,7 +100,12 @@ pub fn unix_ns() -> u64 {
 /// A time in nanoseconds, since any moment. It never jumps.
 #[inline]
 pub fn steady_ns() -> u64 {
-    ((u128::from(ticks()) * u128::from(FIRST.load(Relaxed))) >> 32) as u64
+    steady(ticks())
+}
+
+#[inline]
+fn steady(ticks: u64) -> u64 {
+    ((u128::from(ticks) * u128::from(FIRST.load(Relaxed))) >> 32) as u64
 }
 
 /// A duration in nanoseconds.

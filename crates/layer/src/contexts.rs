@@ -30,8 +30,8 @@ pub struct Context {
     index: u32,
     pub device: [u8; 32],
     pub real: Real,
-    /// Posting to it, and polling an extended CQ, is no cancellation point.
-    pub posts_uncancelled: bool,
+    /// Posting to it and polling is no cancellation point.
+    pub uncancelled: bool,
     /// It cannot have ODP memory.
     pub no_odp: bool,
 }
@@ -65,9 +65,9 @@ impl Context {
         // SAFETY: an open context has a device with a NUL-terminated name.
         let name = unsafe { CStr::from_ptr((&raw const (*(*context).device).name).cast()) };
         file::fill(&mut device, name.to_bytes());
-        // Weir defers a cancel by itself, and mlx5 posts without a system call; Soft-RoCE writes to a file.
-        let posts_uncancelled = [&b"weir_"[..], b"mlx5_"].iter().any(|prefix| device.starts_with(prefix));
-        let own = Context { index: LAST.fetch_add(1, Relaxed) + 1, device, real, posts_uncancelled, no_odp };
+        // Weir defers a cancel by itself, and mlx5 posts and polls without a system call; Soft-RoCE writes to a file.
+        let uncancelled = [&b"weir_"[..], b"mlx5_"].iter().any(|prefix| device.starts_with(prefix));
+        let own = Context { index: LAST.fetch_add(1, Relaxed) + 1, device, real, uncancelled, no_odp };
         CONTEXTS.insert(context as u64, Box::leak(Box::new(own)));
     }
 

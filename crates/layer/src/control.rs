@@ -11,7 +11,7 @@ use crate::objects::{self, NUMBERS, QPS};
 use crate::qp::Qp;
 use crate::quiet::{self, Uncancelled, observe};
 use crate::room::Room;
-use crate::{builder, cq_ex, fork, post};
+use crate::{biased, builder, cq_ex, fork, post};
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::offset_of;
 use std::sync::Once;
@@ -296,6 +296,7 @@ pub unsafe fn adopt(context: *mut ibv_context) {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
             quiet::silence();
+            biased::prepare();
             // SAFETY: functions of this library, which is never unloaded.
             unsafe { libc::pthread_atfork(Some(fork::before_fork), Some(fork::after_fork), Some(fork::in_child)) };
         });

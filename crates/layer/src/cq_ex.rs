@@ -1,5 +1,6 @@
 //! Extended CQs: a program polls one completion after another.
 
+use crate::clock::Now;
 use crate::contexts::{CONTEXTS, CONTROL};
 use crate::cq::{CQS, Cq};
 use crate::file;
@@ -58,7 +59,7 @@ type Next = unsafe extern "C" fn(*mut ibv_cq_ex) -> c_int;
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
     let Some(own) = CQS.get(cq as u64) else { return libc::EIO };
-    let _uncancelled = (!own.context().posts_uncancelled).then(Uncancelled::new);
+    let _uncancelled = (!own.context().uncancelled).then(Uncancelled::new);
     let time = if file::exists() { own.time_of_poll() } else { None };
     // SAFETY: `install` stored the library's function; the caller's own call.
     let mut status = unsafe { std::mem::transmute::<*mut c_void, Start>(own.start_poll.load(Acquire))(cq, attr) };
@@ -79,7 +80,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     let Some(own) = CQS.get(cq as u64) else { return libc::EIO };
-    let _uncancelled = (!own.context().posts_uncancelled).then(Uncancelled::new);
+    let _uncancelled = (!own.context().uncancelled).then(Uncancelled::new);
     let time = if file::exists() { own.time_of_poll() } else { None };
     // SAFETY: as above.
     let status = unsafe { next_shown(own, cq) };
@@ -115,7 +116,7 @@ unsafe fn hides(own: &Cq, cq: *mut ibv_cq_ex) -> bool {
         let qp = NUMBERS.get(own.context().key(number)).filter(|qp| qp.guard.is_on());
         // SAFETY: as above.
         qp.is_some_and(|qp| unsafe {
-            let shown = guard::poll::completed(qp, (*cq).wr_id, (*cq).status);
+            let shown = guard::poll::completed(qp, (*cq).wr_id, (*cq).status, &mut Now::default());
             (*cq).status = shown.unwrap_or((*cq).status);
             shown.is_none()
         })
@@ -141,7 +142,7 @@ unsafe fn polled(own: &Cq, cq: *mut ibv_cq_ex, status: c_int, time: Option<u64>)
             (number(cq), (*cq).wr_id, (*cq).status, opcode.map_or(0, |opcode| opcode(cq)))
         };
         if let Some(qp) = NUMBERS.get(own.context().key(number)) {
-            report(qp, wr_id, status, opcode, found(own, time));
+            report(qp, wr_id, status, opcode, &mut found(own, time));
         }
     });
 }

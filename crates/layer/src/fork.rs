@@ -3,7 +3,8 @@
 use crate::contexts::CONTROL;
 use crate::cq::{CQS, Cq};
 use crate::guard::{pinned, watch};
-use crate::{file, objects};
+use crate::locked::Raw;
+use crate::{biased, file, objects};
 
 /// Before a fork: no other thread changes the objects meanwhile.
 pub extern "C" fn before_fork() {
@@ -19,6 +20,7 @@ pub extern "C" fn after_fork() {
 
 /// After a fork, in the child: it has no use of its parent's QPs and CQs, and its calls only pass through.
 pub extern "C" fn in_child() {
+    biased::prepare();
     file::leave();
     watch::forget();
     pinned::SLABS.raw().unlock();

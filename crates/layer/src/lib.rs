@@ -12,6 +12,7 @@
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("`dl` and `memory` have assembly for x86_64 and aarch64 only");
 
+mod biased;
 mod builder;
 mod clock;
 mod contexts;
@@ -24,6 +25,7 @@ mod file;
 mod fork;
 mod guard;
 mod lock;
+mod locked;
 mod map;
 mod memory;
 mod next;

@@ -1,10 +1,9 @@
 //! A lock that a thread may take in one call of the program and release in a later call, without a guard in between.
 //!
-//! Each post and each completion takes one. A pthread mutex has an atomic read-modify-write to lock and another to
+//! Each call with a guarded QP takes one. A pthread mutex has an atomic read-modify-write to lock and another to
 //! unlock; this lock has one to lock, and unlocks by a store and a load.
 
-use std::cell::UnsafeCell;
-use std::ops::{Deref, DerefMut};
+use crate::locked::Raw;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 const FREE: u32 = 0;
@@ -28,31 +27,10 @@ impl Lock {
         Lock { state: AtomicU32::new(FREE), waiting: AtomicU32::new(0) }
     }
 
-    #[inline]
-    pub fn lock(&self) {
-        if !self.try_lock() {
-            self.wait();
-        }
-    }
-
     /// Locks it unless it is locked; returns whether it did.
     #[inline]
     pub fn try_lock(&self) -> bool {
         self.state.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok()
-    }
-
-    /// Holds it as long as the result lives, unless it is locked.
-    pub fn try_hold(&self) -> Option<Held<'_>> {
-        self.try_lock().then_some(Held(self))
-    }
-
-    /// Unlocks it; the caller has locked it.
-    #[inline]
-    pub fn unlock(&self) {
-        self.state.store(FREE, Release);
-        if self.waiting.load(Relaxed) != 0 {
-            self.wake();
-        }
     }
 
     /// Runs `body` while it holds the lock.
@@ -96,8 +74,25 @@ impl Lock {
     }
 }
 
+impl Raw for Lock {
+    #[inline]
+    fn lock(&self) {
+        if !self.try_lock() {
+            self.wait();
+        }
+    }
+
+    #[inline]
+    fn unlock(&self) {
+        self.state.store(FREE, Release);
+        if self.waiting.load(Relaxed) != 0 {
+            self.wake();
+        }
+    }
+}
+
 /// A lock that is held, as long as it lives.
-pub struct Held<'a>(&'a Lock);
+struct Held<'a>(&'a Lock);
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
@@ -105,64 +100,10 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Data behind such a lock.
-#[derive(Default)]
-pub struct Locked<T> {
-    lock: Lock,
-    data: UnsafeCell<T>,
-}
-
-// SAFETY: one thread at a time has the data.
-unsafe impl<T: Send> Sync for Locked<T> {}
-
-/// The data, as long as it lives.
-pub struct Taken<'a, T>(&'a Locked<T>);
-
-impl<T> Locked<T> {
-    pub const fn new(data: T) -> Locked<T> {
-        Locked { lock: Lock::new(), data: UnsafeCell::new(data) }
-    }
-
-    #[inline]
-    pub fn lock(&self) -> Taken<'_, T> {
-        self.lock.lock();
-        Taken(self)
-    }
-
-    /// The lock itself, for a fork.
-    pub fn raw(&self) -> &Lock {
-        &self.lock
-    }
-}
-
-impl<T> Deref for Taken<'_, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: the lock is held.
-        unsafe { &*self.0.data.get() }
-    }
-}
-
-impl<T> DerefMut for Taken<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the lock is held.
-        unsafe { &mut *self.0.data.get() }
-    }
-}
-
-impl<T> Drop for Taken<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.0.lock.unlock();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::UnsafeCell;
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 

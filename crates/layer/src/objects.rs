@@ -50,8 +50,7 @@ pub fn forget_qp(qp: *mut ibv_qp) {
     }
     own.close();
     // After `wr_start` without an end, or in a call of another thread, it stays locked for ever.
-    if own.posting.try_lock() {
-        own.posting.unlock();
+    if own.posting.try_hold().is_some() {
         SPARE_QPS.lock().unwrap_or_else(PoisonError::into_inner).push(own);
     }
 }

@@ -1,11 +1,12 @@
 //! `ibv_post_send` and `ibv_poll_cq`: the functions of a context that programs call for each message.
 
-use crate::clock::ticks;
+use crate::clock::{Now, ticks};
 use crate::contexts::{CONTEXTS, PostSend};
 use crate::cq::{CQS, Cq};
 use crate::file;
 use crate::guard::work::has_data;
 use crate::guard::{self, list};
+use crate::locked::Raw;
 use crate::objects::{NUMBERS, QPS};
 use crate::qp::{Found, Qp};
 use crate::quiet::{Uncancelled, observe};
@@ -25,7 +26,7 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *
         return libc::ENOSYS;
     };
     // A cancelled thread must not leave the lock taken, or unwind through this function.
-    let _uncancelled = (!context.posts_uncancelled).then(Uncancelled::new);
+    let _uncancelled = (!context.uncancelled).then(Uncancelled::new);
     let Some(own) = own else {
         // SAFETY: the caller's own call.
         return unsafe { real(qp, wr, bad) };
@@ -130,9 +131,10 @@ unsafe fn accepted(mut wr: *mut ibv_send_wr, bad: *mut ibv_send_wr, staged: u64)
 /// # Safety
 /// As in verbs.h.
 pub unsafe extern "C-unwind" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -> c_int {
-    let Some((own, real)) = CQS.get(cq as u64).and_then(|own| Some((own, own.observed_only()?))) else {
+    let own = CQS.get(cq as u64);
+    let Some((own, real)) = own.and_then(|own| Some((own, own.observed_only()?))) else {
         // SAFETY: the caller's own call.
-        return unsafe { poll_otherwise(cq, most, wc) };
+        return unsafe { poll_otherwise(own, cq, most, wc) };
     };
     let time = own.time_of_poll();
     // SAFETY: the caller's own call.
@@ -148,8 +150,13 @@ pub unsafe extern "C-unwind" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut i
 
 /// Polls a CQ that is guarded, or not observed.
 #[inline(never)]
-unsafe extern "C-unwind" fn poll_otherwise(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -> c_int {
-    let own = CQS.get(cq as u64).filter(|own| !own.is_inherited());
+unsafe extern "C-unwind" fn poll_otherwise(
+    own: Option<&'static Cq>,
+    cq: *mut ibv_cq,
+    most: c_int,
+    wc: *mut ibv_wc,
+) -> c_int {
+    let own = own.filter(|own| !own.is_inherited());
     // SAFETY: the program's CQ.
     let context = own.map(Cq::context).or_else(|| CONTEXTS.get(unsafe { (*cq).context } as u64));
     let Some(real) = context.and_then(|context| context.real.poll_cq) else { return -libc::ENOSYS };
@@ -182,7 +189,7 @@ unsafe fn take(own: &Cq, count: c_int, most: c_int, wc: *const ibv_wc, time: Opt
 }
 
 fn polled(own: &Cq, completions: &[ibv_wc], time: Option<u64>) {
-    let found = found(own, time);
+    let mut found = found(own, time);
     let mut last = None;
     for wc in completions {
         let qp = match last {
@@ -191,7 +198,7 @@ fn polled(own: &Cq, completions: &[ibv_wc], time: Option<u64>) {
         };
         last = Some((wc.qp_num, qp));
         if let Some(qp) = qp {
-            report(qp, wc.wr_id, wc.status, wc.opcode, found);
+            report(qp, wc.wr_id, wc.status, wc.opcode, &mut found);
         }
     }
 }
@@ -207,7 +214,7 @@ pub fn found(cq: &Cq, time: Option<u64>) -> Found {
     if waited {
         cq.waited.store(false, Relaxed);
     }
-    Found { now: time.unwrap_or_else(ticks), missing: cq.dry.load(Relaxed), armed: waits || waited }
+    Found { now: Now::known(time), missing: cq.dry.load(Relaxed), armed: waits || waited }
 }
 
 /// The program requests an event. Most programs do so when the event before has come, and poll then.
@@ -226,7 +233,7 @@ fn waits(cq: &Cq) -> bool {
 
 /// Reports a completion to its QP.
 #[inline]
-pub fn report(qp: &Qp, wr_id: u64, status: c_int, opcode: c_int, found: Found) {
+pub fn report(qp: &Qp, wr_id: u64, status: c_int, opcode: c_int, found: &mut Found) {
     // A failed completion has no opcode.
     if status == IBV_WC_SUCCESS && opcode & IBV_WC_RECV != 0 {
         qp.received();
@@ -298,8 +305,8 @@ mod tests {
             cq.seen_empty(cq.time_of_poll());
             std::thread::sleep(std::time::Duration::from_millis(2));
             let after = ticks();
-            let found = found(&cq, cq.time_of_poll());
-            assert!(found.armed && found.now >= after);
+            let mut found = found(&cq, cq.time_of_poll());
+            assert!(found.armed && found.now.ticks() >= after);
         }
     }
 }

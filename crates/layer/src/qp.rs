@@ -1,11 +1,11 @@
 //! A QP of the program: its open requests, and its entry in the file.
 
-use crate::clock;
+use crate::biased::Biased;
+use crate::clock::{self, Now};
 use crate::contexts::{Context, is_odp};
 use crate::file::{self, Counter};
 use crate::guard::qp::Guarded;
 use crate::guard::work::Work;
-use crate::lock::Lock;
 use crate::room::Room;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -18,12 +18,14 @@ use weir_guard::Kind;
 
 /// A QP. Threads that post hold `posting`, threads that report completions hold `polling`.
 pub struct Qp {
-    pub posting: Lock,
-    polling: Lock,
+    pub posting: Biased,
+    polling: Biased,
     pub queue: SendQueue,
     expectation: Expectation,
     /// When the last completion was polled.
     served_until: AtomicU64,
+    /// Completions since the last that read the time.
+    untimed: AtomicU32,
     context: AtomicPtr<Context>,
     entry: AtomicPtr<layout::Qp>,
     key: AtomicU64,
@@ -57,9 +59,8 @@ unsafe impl Sync for Qp {}
 unsafe impl Send for Qp {}
 
 /// When and how a completion was found.
-#[derive(Clone, Copy)]
 pub struct Found {
-    pub now: u64,
+    pub now: Now,
     /// When the CQ was last seen without it.
     pub missing: u64,
     pub armed: bool,
@@ -68,11 +69,12 @@ pub struct Found {
 impl Qp {
     pub fn new(capacity: u32) -> Qp {
         Qp {
-            posting: Lock::new(),
-            polling: Lock::new(),
+            posting: Biased::new(),
+            polling: Biased::new(),
             queue: SendQueue::new(capacity),
             expectation: Expectation::default(),
             served_until: AtomicU64::new(0),
+            untimed: AtomicU32::new(0),
             context: AtomicPtr::default(),
             entry: AtomicPtr::default(),
             key: AtomicU64::new(0),
@@ -101,6 +103,7 @@ impl Qp {
         self.limits[0].store(room.sges, Relaxed);
         self.limits[1].store(room.inline, Relaxed);
         self.served_until.store(0, Relaxed);
+        self.untimed.store(0, Relaxed);
         self.queue.clear();
         self.expectation.clear();
         // SAFETY: guaranteed by the caller.
@@ -258,16 +261,15 @@ impl Qp {
 
     /// A completion was polled. `status` is IBV_WC_*.
     #[inline]
-    pub fn completed(&self, wr_id: u64, status: c_int, found: Found) {
+    pub fn completed(&self, wr_id: u64, status: c_int, found: &mut Found) {
         if !self.is_observed() {
             return;
         }
         self.polling.with(|| self.end(wr_id, status, found));
     }
 
-    fn end(&self, wr_id: u64, status: c_int, found: Found) {
+    fn end(&self, wr_id: u64, status: c_int, found: &mut Found) {
         let entry = self.entry();
-        let begun_before = self.served_until.load(Relaxed);
         // Data in ODP memory of any request that this completion ends. Those that asked for no completion may have
         // been over long ago, so the service of this one began when it was posted itself.
         let (mut odp, mut last) = (None, None);
@@ -286,30 +288,43 @@ impl Qp {
             }
             return;
         };
+        // SAFETY: the entry of this QP; threads that report completions take turns.
+        unsafe { (*entry).completed += 1 };
+        self.note_oldest(entry);
         if posted.at == 0 {
             // The thread that posts is about to read the time.
-            posted.at = found.now;
+            posted.at = found.now.ticks();
         }
-        self.served_until.store(found.now, Relaxed);
-        let begun = posted.at.max(begun_before).min(found.now);
-        let served = clock::to_ns(found.now.saturating_sub(begun));
-        // SAFETY: the entry of this QP; threads that report completions take turns.
-        unsafe {
-            (*entry).completed += 1;
-            (*entry).served_until = found.now;
-            (*entry).served[size_class(posted.bytes)][time_class(served)] += 1;
-        }
-        self.note_oldest(entry);
-        let until = if found.armed { found.now } else { found.missing };
+        let begun = posted.at.max(self.served_until.load(Relaxed));
+        let until = if found.armed { found.now.ticks() } else { found.missing };
         let certain = clock::to_ns(until.saturating_sub(begun));
         let failed = status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR;
-        if self.expectation.is_late(posted.bytes, certain) || failed {
+        let late = self.expectation.is_late(posted.bytes, certain) || failed;
+        let alone = status == IBV_WC_SUCCESS && self.queue.open() == 0;
+        if alone && !late && !found.now.is_known() {
+            // A read of the time costs more than all else here, and no other request needs to know when this one ended.
+            self.untimed.store(self.untimed.load(Relaxed) + 1, Relaxed);
+            return self.served_until.store(until.max(begun), Relaxed);
+        }
+        let now = found.now.ticks();
+        let begun = begun.min(now);
+        self.served_until.store(now, Relaxed);
+        let served = clock::to_ns(now.saturating_sub(begun));
+        let untimed = self.untimed.load(Relaxed);
+        self.untimed.store(0, Relaxed);
+        // SAFETY: as above.
+        unsafe {
+            (*entry).served_until = now;
+            // Those before it that did not read the time took as long, as far as is known.
+            (*entry).served[size_class(posted.bytes)][time_class(served)] += 1 + untimed;
+        }
+        if late {
             self.keep(
                 entry,
                 posted,
                 Request {
                     begun,
-                    done: found.now,
+                    done: now,
                     missing: found.missing,
                     address: odp.unwrap_or(0),
                     status: status as u8,
@@ -397,7 +412,9 @@ mod tests {
             own.queue.publish(1);
         };
         let second = clock::to_ticks(1_000_000_000);
-        let polled = |now| own.completed(7, IBV_WC_SUCCESS, Found { now, missing: now, armed: true });
+        let polled = |now| {
+            own.completed(7, IBV_WC_SUCCESS, &mut Found { now: Now::known(Some(now)), missing: now, armed: true })
+        };
         post();
         own.opened(1, second);
         polled(second + 1);
@@ -411,6 +428,43 @@ mod tests {
         assert_eq!((entry.posted, entry.completed, entry.oldest, entry.bits), (3, 3, 0, 0), "none is late");
         assert_eq!(entry.served[0][0], 3, "none took long");
     }
+
+    #[test]
+    fn a_completion_that_is_not_late_needs_no_time_if_its_request_was_the_only_one() {
+        clock::start();
+        let second = clock::to_ticks(1_000_000_000);
+        let from = clock::ticks() - 20 * second;
+        // Posts so many requests, and completes them, for each number. Returns whether the completions read the time, and
+        // what the entry has then.
+        let run = |batches: &[u64], missing: u64, armed: bool| {
+            let own = Qp::new(16);
+            let mut entry: Box<layout::Qp> = Box::new(zerocopy::FromZeros::new_zeroed());
+            own.entry.store(&raw mut *entry, Release);
+            let complete = |_| {
+                let mut found = Found { now: Now::default(), missing, armed };
+                own.completed(7, IBV_WC_SUCCESS, &mut found);
+                found.now.is_known()
+            };
+            let mut timed = vec![];
+            for count in batches {
+                for nth in 0..*count {
+                    assert!(own.queue.stage(nth, own.describe(7, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED)));
+                }
+                own.queue.publish(*count);
+                own.opened(*count, from);
+                timed.extend((0..*count).map(complete));
+            }
+            let entry = *entry;
+            (timed, entry.completed, entry.served.iter().flatten().sum::<u32>(), entry.bits & layout::Qp::KEPT != 0)
+        };
+        assert_eq!(run(&[1], from + 5, false), (vec![false], 1, 0, false));
+        let (timed, all, counted, late) = run(&[1, 2], from + 5, false);
+        assert_eq!(timed, [false, true, false], "the second of two begins to be served when the first completes");
+        assert_eq!((all, counted, late), (3, 2, false), "the first counts with the one that reads the time");
+        assert_eq!(run(&[1], from + second, false), (vec![true], 1, 1, true), "the CQ was empty for a second");
+        assert_eq!(run(&[1], 0, true), (vec![true], 1, 1, true), "the program has waited until now");
+    }
+
     #[test]
     fn a_refused_request_is_not_open_although_another_thread_noted_it() {
         clock::start();

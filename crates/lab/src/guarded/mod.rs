@@ -291,8 +291,11 @@ impl Guarded {
         let flushed = done.completion.status == Status::WrFlushed;
         let success = done.completion.status == Status::Success;
         let mut over = vec![];
-        let completed =
-            self.qps[at].connection.completed(sim.now().0, wr_id, success, |work, good| over.push((work, good)));
+        let connection = &mut self.qps[at].connection;
+        let completed = match connection.passed(success) {
+            true => Completed::Unknown,
+            false => connection.completed(sim.now().0, wr_id, success, |work, good| over.push((*work, good))),
+        };
         if let Some((work, _)) = over.last().filter(|_| completed == Completed::Theirs) {
             done.completion.wr_id = work.post.wr_id;
         }
@@ -392,7 +395,7 @@ impl Guarded {
     /// The QP is back in RTS.
     fn start(&mut self, sim: &mut Simulation, at: usize) {
         let mut over = vec![];
-        let psn = self.qps[at].connection.resume(|work| over.push(work));
+        let psn = self.qps[at].connection.resume(|work| over.push(*work));
         let process = self.process(at);
         over.iter().for_each(|work| process.finish(sim, work, true));
         sim.start_again(self.qps[at].id, psn);

@@ -130,7 +130,7 @@ fn resume(state: &mut State, context: &Context, ended: Ended, slab: &Arc<Slab>, 
         let first = if ended == Ended::Failed { IBV_WC_WR_FLUSH_ERR } else { IBV_WC_FATAL_ERR };
         return fail(state, first, rest, stash);
     }
-    let psn = state.connection.resume(|work| _ = deliver(&work));
+    let psn = state.connection.resume(|work| _ = deliver(work));
     state.settle();
     let mut reset = ibv_qp_attr { qp_state: IBV_QPS_RESET, ..ibv_qp_attr::default() };
     // SAFETY: the QP exists.

@@ -1,7 +1,8 @@
 //! A CQ's part of the guards.
 
 use super::list;
-use crate::lock::{Locked, Taken};
+use crate::biased::Biased;
+use crate::locked::{Locked, Taken};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::*};
 use weir_abi::ibv_wc;
@@ -25,7 +26,7 @@ pub struct GuardedCq {
     one_by_one: AtomicBool,
     /// The QPs of its completions are not known.
     blind: AtomicBool,
-    stash: Locked<VecDeque<ibv_wc>>,
+    stash: Locked<VecDeque<ibv_wc>, Biased>,
 }
 
 impl GuardedCq {
@@ -50,7 +51,7 @@ impl GuardedCq {
 
     /// Completions that were polled for the program. The lock keeps polls of the program in order.
     #[inline]
-    pub fn stash(&self) -> Taken<'_, VecDeque<ibv_wc>> {
+    pub fn stash(&self) -> Taken<'_, VecDeque<ibv_wc>, Biased> {
         self.stash.lock()
     }
 

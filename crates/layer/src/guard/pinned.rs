@@ -3,7 +3,7 @@
 //! The memory is registered for a protection domain in slabs. A slab is used by the READs of one start, and again when
 //! all of them are over.
 
-use crate::lock::Locked;
+use crate::locked::Locked;
 use crate::next::{DEREG_MR, REG_MR};
 use std::ffi::{c_int, c_void};
 use std::ptr;

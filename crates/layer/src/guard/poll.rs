@@ -1,7 +1,7 @@
 //! Polling for a program with guards: completions that were kept for it come first, those of dummies never.
 
 use super::work::{DUMMY, Work};
-use crate::clock::steady_ns;
+use crate::clock::Now;
 use crate::contexts::Context;
 use crate::cq::Cq;
 use crate::objects::NUMBERS;
@@ -19,10 +19,10 @@ use weir_guard::Completed;
 pub unsafe fn poll_cq(own: &Cq, cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -> c_int {
     let Some(real) = own.context().real.poll_cq else { return -libc::ENOSYS };
     // A cancelled thread must not leave the lock taken.
-    let _uncancelled = Uncancelled::new();
+    let _uncancelled = (!own.context().uncancelled).then(Uncancelled::new);
     let mut stash = own.guard.stash();
     let wanted = usize::try_from(most).unwrap_or(0);
-    let mut count = 0;
+    let (mut count, mut now) = (0, Now::default());
     while count < wanted
         && let Some(kept) = stash.pop_front()
     {
@@ -36,7 +36,7 @@ pub unsafe fn poll_cq(own: &Cq, cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -
         let Ok(polled) = usize::try_from(polled) else { return if count == 0 { polled } else { count as c_int } };
         // SAFETY: the library has written so many completions.
         let new = unsafe { std::slice::from_raw_parts_mut(wc.add(count), polled) };
-        let shown = observe(|| hide(own.context(), new)).unwrap_or(polled);
+        let shown = observe(|| hide(own.context(), new, &mut now)).unwrap_or(polled);
         // Fewer than asked for tell the program that the CQ is empty.
         let asked = wanted - count;
         count += shown;
@@ -60,7 +60,7 @@ pub unsafe fn keep_all(context: &Context, cq: *mut ibv_cq, stash: &mut VecDeque<
 
 /// Keeps a completion for the program, unless it is a dummy's.
 pub fn keep(context: &Context, mut wc: ibv_wc, stash: &mut VecDeque<ibv_wc>) {
-    if shows(context, &mut wc) {
+    if shows(qp(context, wc.qp_num), &mut wc, &mut Now::default()) {
         stash.push_back(wc);
     }
 }
@@ -77,40 +77,56 @@ pub unsafe fn poll_one(context: &Context, cq: *mut ibv_cq) -> Option<ibv_wc> {
 }
 
 /// Moves the completions that the program gets to the front; returns their number.
-fn hide(context: &Context, completions: &mut [ibv_wc]) -> usize {
-    let mut shown = 0;
+fn hide(context: &Context, completions: &mut [ibv_wc], now: &mut Now) -> usize {
+    let (mut shown, mut last) = (0, None);
     for at in 0..completions.len() {
-        let mut wc = completions[at];
-        if shows(context, &mut wc) {
-            completions[shown] = wc;
+        let number = completions[at].qp_num;
+        let own = match last {
+            Some((last, own)) if last == number => own,
+            _ => qp(context, number),
+        };
+        last = Some((number, own));
+        if shows(own, &mut completions[at], now) {
+            completions.swap(shown, at);
             shown += 1;
         }
     }
     shown
 }
 
+/// The guarded QP with this number.
+fn qp(context: &Context, number: u32) -> Option<&'static Qp> {
+    NUMBERS.get(context.key(number)).filter(|own| own.guard.is_on())
+}
+
 /// Whether the program gets a completion, which may become an error.
-fn shows(context: &Context, wc: &mut ibv_wc) -> bool {
+#[inline]
+fn shows(own: Option<&Qp>, wc: &mut ibv_wc, now: &mut Now) -> bool {
     if wc.status == IBV_WC_SUCCESS && wc.opcode & IBV_WC_RECV != 0 {
         return true;
     }
-    let Some(own) = NUMBERS.get(context.key(wc.qp_num)).filter(|own| own.guard.is_on()) else {
+    let Some(own) = own else {
         // A QP that is about to be destroyed may have dummies, too.
         return wc.wr_id != DUMMY;
     };
-    let shown = completed(own, wc.wr_id, wc.status);
+    let shown = completed(own, wc.wr_id, wc.status, now);
     wc.status = shown.unwrap_or(wc.status);
     shown.is_some()
 }
 
 /// A completion of a send work request was polled. Returns the status that the program gets; `None`: it does not see
 /// this completion.
-pub fn completed(own: &Qp, wr_id: u64, status: c_int) -> Option<c_int> {
+#[inline]
+pub fn completed(own: &Qp, wr_id: u64, status: c_int, now: &mut Now) -> Option<c_int> {
     let success = status == IBV_WC_SUCCESS;
     let mut copied = true;
     let shown = own.guard.with(|state| {
-        let ended = state.connection.completed(steady_ns(), wr_id, success, |work, good| {
-            copied &= !good || deliver(&work);
+        if state.connection.passed(success) {
+            state.depth.completed(success);
+            return Some(status);
+        }
+        let ended = state.connection.completed(now.steady_ns(), wr_id, success, |work, good| {
+            copied &= !good || deliver(work);
         });
         state.settle();
         match ended {

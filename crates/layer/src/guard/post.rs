@@ -4,7 +4,7 @@ use super::prefetch::prefetch;
 use super::qp::State;
 use super::work::{self, Work};
 use super::{list, poll, watch};
-use crate::clock::steady_ns;
+use crate::clock::{Now, steady_ns};
 use crate::contexts::{self, CONTEXTS};
 use crate::objects::QPS;
 use crate::qp::Qp;
@@ -27,7 +27,7 @@ pub unsafe fn before(own: &Qp, first: *mut ibv_send_wr) -> *mut ibv_send_wr {
         return ptr::null_mut();
     }
     let entered = own.guard.with(|state| {
-        let (mut wr, mut tracked) = (first, false);
+        let (mut wr, mut tracked, mut now) = (first, false, Now::default());
         // SAFETY: guaranteed by the caller.
         while let Some(request) = unsafe { wr.as_ref() } {
             if state.depth.is_full(1) {
@@ -42,7 +42,7 @@ pub unsafe fn before(own: &Qp, first: *mut ibv_send_wr) -> *mut ibv_send_wr {
             state.depth.post(signaled);
             if own.guard.tracks(kind) {
                 tracked = true;
-                state.connection.post(steady_ns(), describe());
+                state.connection.post(now.steady_ns(), describe());
             } else {
                 state.connection.pass(kind, bytes(own, request), signaled);
             }

@@ -4,7 +4,7 @@ use super::attributes::Attributes;
 use super::list;
 use super::work::Work;
 use crate::cq::{CQS, Cq};
-use crate::lock::{Locked, Taken};
+use crate::locked::{Locked, Taken};
 use crate::room::Room;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use weir_abi::*;

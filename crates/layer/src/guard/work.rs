@@ -7,7 +7,7 @@ use weir_abi::*;
 use weir_guard::{Kind, Remote, Request};
 
 /// SGEs without an allocation, for most programs.
-const FEW: usize = 4;
+const FEW: usize = 2;
 /// A request with more is not kept.
 const MANY: usize = 32;
 /// The `wr_id` of dummies, "Weirdumm". A program that uses it, too, loses nothing: completions are told apart by their
