@@ -86,12 +86,13 @@ pub struct Qp {
     pub oldest_bytes: u32,
     pub oldest_opcode: u32,
     pub oldest_address: u64,
-    /// When the last completion was polled.
+    /// When the last completion was polled that read the time. Others did not only if no other request was open.
     pub served_until: u64,
     /// Name of the device, NUL-terminated.
     pub device: [u8; 32],
     /// Number of requests by size and service time. The service time of a request begins when it was posted, or when
-    /// the request before it completed, if that is later.
+    /// the request before it completed, if that is later. A request that did not read the time counts with the next one
+    /// that did.
     pub served: [[u32; TIMES]; SIZES],
 }
 

@@ -7,10 +7,9 @@
 //! (membarrier(2)), after which it sees the owner's word, or the owner sees `shared`. From then on, and where the kernel
 //! has no such call, it is a [`Lock`].
 
-use crate::lock::Lock;
-use crate::locked::Raw;
+use crate::lock::{Lock, sleep_while};
+use crate::locked::{Held, Raw};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*, compiler_fence};
-use std::time::Duration;
 
 /// Values of `inside`.
 const OUT: u32 = 0;
@@ -18,11 +17,12 @@ const TRIES: u32 = 1;
 const HOLDS: u32 = 2;
 
 const BARRIER: libc::c_int = libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED;
-/// Without membarrier(2) another thread's store is visible after so long.
-const DRAINED: Duration = Duration::from_millis(10);
+/// Should membarrier(2) fail, another thread's store is visible after so long, ns.
+const DRAINED: i64 = 10_000_000;
 /// How often a thread looks without a pause whether the owner has left.
 const LOOKS: u32 = 1000;
-const PAUSE: Duration = Duration::from_micros(50);
+/// The time between two later looks, ns.
+const PAUSE: i64 = 50_000;
 
 /// Whether the kernel has the barrier, and this process has registered for it.
 static PREPARED: AtomicBool = AtomicBool::new(false);
@@ -50,20 +50,18 @@ impl Biased {
         Biased { owner, inside, shared: AtomicBool::new(false), lock: Lock::new() }
     }
 
-    /// Runs `body` while it holds the lock.
-    #[inline]
-    pub fn with<R>(&self, body: impl FnOnce() -> R) -> R {
-        self.lock();
-        let _held = Held(self);
-        body()
+    /// Whether no thread holds it at this moment.
+    pub fn is_free(&self) -> bool {
+        self.inside.load(Acquire) == OUT && self.lock.is_free()
     }
 
     /// Holds it as long as the result lives, unless it is locked.
-    pub fn try_hold(&self) -> Option<Held<'_>> {
+    pub fn try_hold(&self) -> Option<Held<'_, Biased>> {
         if self.lock_as_owner() || self.claim() && self.lock_as_owner() {
             return Some(Held(self));
         }
-        if !self.lock.try_lock() {
+        // The owner has locked it before.
+        if self.owner.load(Relaxed) == this_thread() && self.inside.load(Relaxed) != OUT || !self.lock.try_lock() {
             return None;
         }
         self.share();
@@ -76,8 +74,9 @@ impl Biased {
 
     #[inline]
     fn lock_as_owner(&self) -> bool {
-        let free = self.inside.load(Relaxed) == OUT && !self.shared.load(Relaxed);
-        if self.owner.load(Relaxed) != this_thread() || !free {
+        // What another thread did that has unlocked it, or an earlier thread with this thread's pointer.
+        let is_inside = self.inside.load(Acquire) != OUT;
+        if is_inside || self.shared.load(Relaxed) || self.owner.load(Relaxed) != this_thread() {
             return false;
         }
         self.inside.store(TRIES, Relaxed);
@@ -89,16 +88,25 @@ impl Biased {
     }
 
     #[cold]
-    fn lock_as_other(&self) {
+    fn lock_first_time(&self) {
         if self.claim() && self.lock_as_owner() {
             return;
         }
         self.lock.lock();
         self.share();
+        self.wait_for_owner();
+    }
+
+    /// The owner may have locked it before it became shared, or may just find out. The caller holds `lock`.
+    #[inline]
+    fn wait_for_owner(&self) {
         let mut looks = 0;
         while self.inside.load(Acquire) != OUT {
             looks += 1;
-            if looks < LOOKS { std::hint::spin_loop() } else { std::thread::sleep(PAUSE) }
+            match looks {
+                ..LOOKS => std::hint::spin_loop(),
+                _ => sleep_while(&self.inside, HOLDS, PAUSE),
+            }
         }
     }
 
@@ -116,16 +124,20 @@ impl Biased {
         // No thread becomes the owner from now on.
         let owner = self.owner.compare_exchange(0, usize::MAX, AcqRel, Acquire);
         if owner.is_err() && !membarrier(BARRIER) {
-            std::thread::sleep(DRAINED);
+            sleep_while(&AtomicU32::new(0), 0, DRAINED);
         }
     }
 }
 
-impl Raw for Biased {
+// SAFETY: the owner holds it, or the thread that holds `lock` and has seen the owner outside.
+unsafe impl Raw for Biased {
     #[inline]
     fn lock(&self) {
-        if !self.lock_as_owner() {
-            self.lock_as_other();
+        if self.shared.load(Relaxed) {
+            self.lock.lock();
+            self.wait_for_owner();
+        } else if !self.lock_as_owner() {
+            self.lock_first_time();
         }
     }
 
@@ -137,16 +149,6 @@ impl Raw for Biased {
         } else {
             self.lock.unlock();
         }
-    }
-}
-
-/// A lock that is held, as long as it lives.
-pub struct Held<'a>(&'a Biased);
-
-impl Drop for Held<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.0.unlock();
     }
 }
 
@@ -162,7 +164,8 @@ fn membarrier(command: libc::c_int) -> bool {
     }
 }
 
-/// What tells this thread from others: its thread pointer. A later thread may have that of one that has ended.
+/// What tells this thread from others: its thread pointer. A later thread may have that of one that has ended, which no
+/// longer takes the lock.
 #[inline]
 fn this_thread() -> usize {
     let pointer: usize;
@@ -193,10 +196,12 @@ mod tests {
     }
 
     fn add(counter: &Counter, times: u64) {
-        // SAFETY: the lock is held. The counter is read and written apart, so that a lost turn shows.
-        (0..times).for_each(|_| {
-            counter.0.with(|| unsafe { counter.1.get().write_volatile(counter.1.get().read_volatile() + 1) })
-        });
+        let at = counter.1.get();
+        for _ in 0..times {
+            // Read and written apart, so that a lost turn shows.
+            // SAFETY: the lock is held.
+            counter.0.with(|| unsafe { at.write_volatile(at.read_volatile() + 1) });
+        }
     }
 
     #[test]
@@ -235,6 +240,9 @@ mod tests {
     fn a_lock_of_one_thread_stays_its_own() {
         let counter = counter();
         add(&counter, 10);
+        if !PREPARED.load(Relaxed) {
+            return eprintln!("skipped: this kernel has no membarrier(2)");
+        }
         assert_eq!(counter.0.owner.load(Relaxed), this_thread());
         assert!(!counter.0.shared.load(Relaxed));
         let other = counter.clone();
@@ -245,10 +253,53 @@ mod tests {
         assert_eq!(unsafe { *counter.1.get() }, 12);
     }
 
+    /// A cancel would unwind through the frames of the layer.
+    #[test]
+    fn waiting_for_it_is_no_cancellation_point() {
+        use std::os::unix::thread::JoinHandleExt;
+        unsafe extern "C" {
+            fn pthread_cancel(thread: libc::pthread_t) -> libc::c_int;
+        }
+        let counter = counter();
+        add(&counter, 1);
+        counter.0.lock();
+        let other = counter.clone();
+        let waiter = std::thread::spawn(move || {
+            other.0.lock();
+            // The thread ends without the cancel.
+            std::mem::forget(crate::quiet::Uncancelled::new());
+            other.0.unlock();
+        });
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        // SAFETY: a thread that has not been joined.
+        unsafe { pthread_cancel(waiter.as_pthread_t()) };
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        counter.0.unlock();
+        waiter.join().unwrap();
+        assert!(counter.0.is_free());
+    }
+
+    #[test]
+    fn without_owners_it_is_a_plain_lock() {
+        let counter = Arc::new(Counter(Biased::new(), UnsafeCell::new(0)));
+        // As if the kernel had no barrier.
+        counter.0.owner.store(usize::MAX, Relaxed);
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let counter = counter.clone();
+                std::thread::spawn(move || add(&counter, 10_000))
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        // SAFETY: all threads have ended.
+        assert_eq!(unsafe { *counter.1.get() }, 30_000);
+    }
+
     #[test]
     fn it_is_held_until_it_is_unlocked_in_whichever_thread() {
         let counter = counter();
         counter.0.lock();
+        assert!(!counter.0.is_free());
         let other = counter.clone();
         std::thread::spawn(move || {
             assert!(other.0.try_hold().is_none(), "the owner holds it");

@@ -12,7 +12,6 @@ use crate::quiet::{Uncancelled, observe};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::*;
 use weir_abi::*;
-use weir_doctor::queue::Posted;
 use weir_guard::Remote;
 
 /// Replaces the functions of an extended QP. `offered` are those that the program asked for (IBV_QP_EX_WITH_*): a
@@ -139,7 +138,7 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
         own.posting.lock();
         // SAFETY: the lock is held.
         let building = unsafe { &mut *own.building.get() };
-        (building.count, building.started) = (0, ticks());
+        building.count = 0;
         building.batch.clear();
         building.kinds.clear();
     }
@@ -150,7 +149,7 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     let (own, real) = real!(qp, Setter::Complete, unsafe extern "C" fn(*mut ibv_qp_ex) -> c_int, libc::EINVAL);
     // A cancelled thread must not leave the lock taken, or unwind through this function.
-    let _uncancelled = (!own.context().uncancelled).then(Uncancelled::new);
+    let _uncancelled = (!own.context().posts_uncancelled).then(Uncancelled::new);
     if own.is_inherited() {
         // SAFETY: the caller's own call.
         return unsafe { real(qp) };
@@ -168,7 +167,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
         let building = unsafe { &*own.building.get() };
         match (status, count) {
             (_, 0) => {}
-            (0, _) => own.opened(count, building.started),
+            (0, _) => own.opened(count, ticks()),
             _ => own.refused(count),
         }
         if status != 0 {
@@ -256,7 +255,7 @@ unsafe fn begin(own: &Qp, qp: *mut ibv_qp_ex, opcode: c_int, remote: Remote, imm
         return;
     }
     building.count += 1;
-    building.last = Posted { at: building.started, ..own.describe(qp.wr_id, opcode, qp.wr_flags) };
+    building.last = own.describe(qp.wr_id, opcode, qp.wr_flags);
     own.queue.stage(building.count - 1, building.last);
 }
 

@@ -1,6 +1,6 @@
 //! The time, in ticks of the processor's counter where the kernel uses that counter itself, else in nanoseconds.
 //!
-//! Two reads of the counter cost a third of two calls of clock_gettime(3), and every empty poll reads the time.
+//! A read of the counter costs a third of a call of clock_gettime(3), and each post reads the time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 

@@ -2,6 +2,7 @@
 
 use crate::file;
 use crate::lock::Lock;
+use crate::locked::Raw;
 use crate::map::Map;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
@@ -30,8 +31,9 @@ pub struct Context {
     index: u32,
     pub device: [u8; 32],
     pub real: Real,
-    /// Posting to it and polling is no cancellation point.
-    pub uncancelled: bool,
+    /// Posting to it, or polling, is no cancellation point.
+    pub posts_uncancelled: bool,
+    pub polls_uncancelled: bool,
     /// It cannot have ODP memory.
     pub no_odp: bool,
 }
@@ -65,10 +67,22 @@ impl Context {
         // SAFETY: an open context has a device with a NUL-terminated name.
         let name = unsafe { CStr::from_ptr((&raw const (*(*context).device).name).cast()) };
         file::fill(&mut device, name.to_bytes());
-        // Weir defers a cancel by itself, and mlx5 posts and polls without a system call; Soft-RoCE writes to a file.
-        let uncancelled = [&b"weir_"[..], b"mlx5_"].iter().any(|prefix| device.starts_with(prefix));
-        let own = Context { index: LAST.fetch_add(1, Relaxed) + 1, device, real, uncancelled, no_odp };
+        // Weir defers a cancel by itself. mlx5 posts without a system call, and prints some errors that it polls; Soft-RoCE
+        // writes to a file to post.
+        let polls_uncancelled = device.starts_with(b"weir_");
+        let posts_uncancelled = polls_uncancelled || device.starts_with(b"mlx5_");
+        let index = LAST.fetch_add(1, Relaxed) + 1;
+        let own = Context { index, device, real, posts_uncancelled, polls_uncancelled, no_odp };
         CONTEXTS.insert(context as u64, Box::leak(Box::new(own)));
+    }
+
+    /// A device without functions.
+    #[cfg(test)]
+    pub fn example() -> Context {
+        let (poll_cq, req_notify_cq, post_send, post_recv) = (None, None, None, None);
+        let (advise_mr, create_cq_ex, create_qp_ex) = (None, None, None);
+        let real = Real { poll_cq, req_notify_cq, post_send, post_recv, advise_mr, create_cq_ex, create_qp_ex };
+        Context { index: 1, device: [0; 32], real, posts_uncancelled: true, polls_uncancelled: true, no_odp: true }
     }
 
     /// The key of a QP's number or of an lkey.

@@ -6,6 +6,7 @@ use crate::contexts::{self, CONTEXTS, CONTROL, Context, Odp, PollCq, Real};
 use crate::cq::{CQS, Cq};
 use crate::file::{self, Counter};
 use crate::guard::{self, pinned, rnr, watch};
+use crate::locked::Raw;
 use crate::next::*;
 use crate::objects::{self, NUMBERS, QPS};
 use crate::qp::Qp;

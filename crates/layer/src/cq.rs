@@ -62,6 +62,7 @@ impl Cq {
     /// Forgets a CQ. The caller holds CONTROL.
     pub fn forget(cq: *mut ibv_cq) {
         if let Some(own) = CQS.remove(cq as u64).filter(|own| !own.is_inherited()) {
+            own.guard.close();
             SPARE_CQS.lock().unwrap_or_else(PoisonError::into_inner).push(own);
         }
     }

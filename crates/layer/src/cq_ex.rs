@@ -5,6 +5,7 @@ use crate::contexts::{CONTEXTS, CONTROL};
 use crate::cq::{CQS, Cq};
 use crate::file;
 use crate::guard;
+use crate::locked::Raw;
 use crate::objects::NUMBERS;
 use crate::post::{found, report};
 use crate::quiet::{Uncancelled, observe};
@@ -59,7 +60,7 @@ type Next = unsafe extern "C" fn(*mut ibv_cq_ex) -> c_int;
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
     let Some(own) = CQS.get(cq as u64) else { return libc::EIO };
-    let _uncancelled = (!own.context().uncancelled).then(Uncancelled::new);
+    let _uncancelled = (!own.context().polls_uncancelled).then(Uncancelled::new);
     let time = if file::exists() { own.time_of_poll() } else { None };
     // SAFETY: `install` stored the library's function; the caller's own call.
     let mut status = unsafe { std::mem::transmute::<*mut c_void, Start>(own.start_poll.load(Acquire))(cq, attr) };
@@ -80,7 +81,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     let Some(own) = CQS.get(cq as u64) else { return libc::EIO };
-    let _uncancelled = (!own.context().uncancelled).then(Uncancelled::new);
+    let _uncancelled = (!own.context().polls_uncancelled).then(Uncancelled::new);
     let time = if file::exists() { own.time_of_poll() } else { None };
     // SAFETY: as above.
     let status = unsafe { next_shown(own, cq) };

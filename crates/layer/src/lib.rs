@@ -10,7 +10,7 @@
 //! adapter.
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-compile_error!("`dl` and `memory` have assembly for x86_64 and aarch64 only");
+compile_error!("`biased`, `clock`, `dl` and `memory` have assembly for x86_64 and aarch64 only");
 
 mod biased;
 mod builder;

@@ -27,18 +27,15 @@ impl Lock {
         Lock { state: AtomicU32::new(FREE), waiting: AtomicU32::new(0) }
     }
 
+    /// Whether no thread holds it at this moment.
+    pub fn is_free(&self) -> bool {
+        self.state.load(Acquire) == FREE
+    }
+
     /// Locks it unless it is locked; returns whether it did.
     #[inline]
     pub fn try_lock(&self) -> bool {
         self.state.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok()
-    }
-
-    /// Runs `body` while it holds the lock.
-    #[inline]
-    pub fn with<R>(&self, body: impl FnOnce() -> R) -> R {
-        self.lock();
-        let _held = Held(self);
-        body()
     }
 
     #[cold]
@@ -51,30 +48,36 @@ impl Lock {
         }
         self.waiting.fetch_add(1, AcqRel);
         while !self.try_lock() {
-            self.futex(libc::FUTEX_WAIT, TAKEN);
+            sleep_while(&self.state, TAKEN, AGAIN);
         }
         self.waiting.fetch_sub(1, AcqRel);
     }
 
     #[cold]
     fn wake(&self) {
-        self.futex(libc::FUTEX_WAKE, 1);
-    }
-
-    /// Waits while the lock has a state, or wakes a number of threads.
-    fn futex(&self, operation: libc::c_int, value: u32) {
-        let again = libc::timespec { tv_sec: 0, tv_nsec: AGAIN };
-        // SAFETY: a word of this lock, and local variables. The program's errno stays as it is.
-        unsafe {
-            let errno = libc::__errno_location();
-            let before = *errno;
-            libc::syscall(libc::SYS_futex, self.state.as_ptr(), operation | libc::FUTEX_PRIVATE_FLAG, value, &again);
-            *errno = before;
-        }
+        futex(&self.state, libc::FUTEX_WAKE, 1, AGAIN);
     }
 }
 
-impl Raw for Lock {
+/// Sleeps while a word has this value, at most so many ns. It is no cancellation point, as sleep(3) is.
+pub fn sleep_while(word: &AtomicU32, value: u32, most: i64) {
+    futex(word, libc::FUTEX_WAIT, value, most);
+}
+
+/// Waits while a word has a value, or wakes a number of threads.
+fn futex(word: &AtomicU32, operation: libc::c_int, value: u32, most: i64) {
+    let most = libc::timespec { tv_sec: 0, tv_nsec: most };
+    // SAFETY: a word that lives as long as the call, and local variables. The program's errno stays as it is.
+    unsafe {
+        let errno = libc::__errno_location();
+        let before = *errno;
+        libc::syscall(libc::SYS_futex, word.as_ptr(), operation | libc::FUTEX_PRIVATE_FLAG, value, &most);
+        *errno = before;
+    }
+}
+
+// SAFETY: `state` has one holder.
+unsafe impl Raw for Lock {
     #[inline]
     fn lock(&self) {
         if !self.try_lock() {
@@ -88,15 +91,6 @@ impl Raw for Lock {
         if self.waiting.load(Relaxed) != 0 {
             self.wake();
         }
-    }
-}
-
-/// A lock that is held, as long as it lives.
-struct Held<'a>(&'a Lock);
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.0.unlock();
     }
 }
 

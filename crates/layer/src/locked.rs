@@ -1,20 +1,43 @@
 //! Data behind a lock of the layer.
 
-use crate::lock::Lock;
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 
 /// A lock that one call may take and another may release.
-pub trait Raw {
+///
+/// # Safety
+/// One caller at a time holds it.
+pub unsafe trait Raw {
     fn lock(&self);
 
     /// The caller has locked it.
     fn unlock(&self);
+
+    /// Runs `body` while it holds the lock.
+    #[inline]
+    fn with<R>(&self, body: impl FnOnce() -> R) -> R
+    where
+        Self: Sized,
+    {
+        self.lock();
+        let _held = Held(self);
+        body()
+    }
+}
+
+/// A lock that is held, as long as this lives.
+pub struct Held<'a, L: Raw>(pub &'a L);
+
+impl<L: Raw> Drop for Held<'_, L> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
 }
 
 /// The data.
 #[derive(Default)]
-pub struct Locked<T, L = Lock> {
+pub struct Locked<T, L> {
     lock: L,
     data: UnsafeCell<T>,
 }
@@ -23,11 +46,11 @@ pub struct Locked<T, L = Lock> {
 unsafe impl<T: Send, L: Sync> Sync for Locked<T, L> {}
 
 /// The data of a lock that is held, as long as it lives.
-pub struct Taken<'a, T, L: Raw = Lock>(&'a Locked<T, L>);
+pub struct Taken<'a, T, L: Raw>(&'a Locked<T, L>);
 
-impl<T> Locked<T> {
-    pub const fn new(data: T) -> Locked<T> {
-        Locked { lock: Lock::new(), data: UnsafeCell::new(data) }
+impl<T, L> Locked<T, L> {
+    pub const fn new(lock: L, data: T) -> Locked<T, L> {
+        Locked { lock, data: UnsafeCell::new(data) }
     }
 }
 

@@ -50,7 +50,7 @@ pub fn forget_qp(qp: *mut ibv_qp) {
     }
     own.close();
     // After `wr_start` without an end, or in a call of another thread, it stays locked for ever.
-    if own.posting.try_hold().is_some() {
+    if own.posting.is_free() {
         SPARE_QPS.lock().unwrap_or_else(PoisonError::into_inner).push(own);
     }
 }

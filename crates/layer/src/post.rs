@@ -26,7 +26,7 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *
         return libc::ENOSYS;
     };
     // A cancelled thread must not leave the lock taken, or unwind through this function.
-    let _uncancelled = (!context.uncancelled).then(Uncancelled::new);
+    let _uncancelled = (!context.posts_uncancelled).then(Uncancelled::new);
     let Some(own) = own else {
         // SAFETY: the caller's own call.
         return unsafe { real(qp, wr, bad) };
@@ -214,7 +214,9 @@ pub fn found(cq: &Cq, time: Option<u64>) -> Found {
     if waited {
         cq.waited.store(false, Relaxed);
     }
-    Found { now: Now::known(time), missing: cq.dry.load(Relaxed), armed: waits || waited }
+    let armed = waits || waited;
+    // Of a completion that the program has waited for, before this thread waits for a lock.
+    Found { now: Now::known(time.or_else(|| armed.then(ticks))), missing: cq.dry.load(Relaxed), armed }
 }
 
 /// The program requests an event. Most programs do so when the event before has come, and poll then.

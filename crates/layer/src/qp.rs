@@ -6,15 +6,20 @@ use crate::contexts::{Context, is_odp};
 use crate::file::{self, Counter};
 use crate::guard::qp::Guarded;
 use crate::guard::work::Work;
+use crate::locked::Raw;
 use crate::room::Room;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use weir_abi::*;
 use weir_doctor::expect::Expectation;
-use weir_doctor::layout::{self, Request, size_class, time_class};
+use weir_doctor::layout::{self, Request, SIZES, size_class, time_class};
 use weir_doctor::queue::{Posted, SendQueue};
 use weir_guard::Kind;
+
+/// So many completions of a class of sizes in a row do not read the time, at most. Otherwise a program that polls in step
+/// with the polls that read it could show none.
+const MOST_UNTIMED: u32 = 15;
 
 /// A QP. Threads that post hold `posting`, threads that report completions hold `polling`.
 pub struct Qp {
@@ -22,10 +27,10 @@ pub struct Qp {
     polling: Biased,
     pub queue: SendQueue,
     expectation: Expectation,
-    /// When the last completion was polled.
+    /// When the last completion was polled, or a time before that while no other request was open.
     served_until: AtomicU64,
-    /// Completions since the last that read the time.
-    untimed: AtomicU32,
+    /// By class of size: completions since the last that read the time and was not late.
+    untimed: [AtomicU32; SIZES],
     context: AtomicPtr<Context>,
     entry: AtomicPtr<layout::Qp>,
     key: AtomicU64,
@@ -46,7 +51,6 @@ pub struct Building {
     pub count: u64,
     /// The last of them.
     pub last: Posted,
-    pub started: u64,
     /// For the guards: kinds of the requests, their bytes, and whether they have a completion; and, from the first READ of
     /// the QP on, the requests.
     pub kinds: Vec<(Kind, u64, bool)>,
@@ -74,7 +78,7 @@ impl Qp {
             queue: SendQueue::new(capacity),
             expectation: Expectation::default(),
             served_until: AtomicU64::new(0),
-            untimed: AtomicU32::new(0),
+            untimed: [const { AtomicU32::new(0) }; SIZES],
             context: AtomicPtr::default(),
             entry: AtomicPtr::default(),
             key: AtomicU64::new(0),
@@ -103,7 +107,7 @@ impl Qp {
         self.limits[0].store(room.sges, Relaxed);
         self.limits[1].store(room.inline, Relaxed);
         self.served_until.store(0, Relaxed);
-        self.untimed.store(0, Relaxed);
+        self.untimed.iter().for_each(|count| count.store(0, Relaxed));
         self.queue.clear();
         self.expectation.clear();
         // SAFETY: guaranteed by the caller.
@@ -301,22 +305,26 @@ impl Qp {
         let failed = status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR;
         let late = self.expectation.is_late(posted.bytes, certain) || failed;
         let alone = status == IBV_WC_SUCCESS && self.queue.open() == 0;
-        if alone && !late && !found.now.is_known() {
+        let untimed = &self.untimed[size_class(posted.bytes)];
+        let before = untimed.load(Relaxed);
+        if alone && !late && !found.now.is_known() && before < MOST_UNTIMED {
             // A read of the time costs more than all else here, and no other request needs to know when this one ended.
-            self.untimed.store(self.untimed.load(Relaxed) + 1, Relaxed);
+            untimed.store(before + 1, Relaxed);
             return self.served_until.store(until.max(begun), Relaxed);
         }
         let now = found.now.ticks();
         let begun = begun.min(now);
         self.served_until.store(now, Relaxed);
         let served = clock::to_ns(now.saturating_sub(begun));
-        let untimed = self.untimed.load(Relaxed);
-        self.untimed.store(0, Relaxed);
+        // Those before it that did not read the time were not late, and took as long as this one, as far as is known.
+        let count = if late { 1 } else { 1 + before };
+        if !late {
+            untimed.store(0, Relaxed);
+        }
         // SAFETY: as above.
         unsafe {
             (*entry).served_until = now;
-            // Those before it that did not read the time took as long, as far as is known.
-            (*entry).served[size_class(posted.bytes)][time_class(served)] += 1 + untimed;
+            (*entry).served[size_class(posted.bytes)][time_class(served)] += count;
         }
         if late {
             self.keep(
@@ -434,35 +442,43 @@ mod tests {
         clock::start();
         let second = clock::to_ticks(1_000_000_000);
         let from = clock::ticks() - 20 * second;
-        // Posts so many requests, and completes them, for each number. Returns whether the completions read the time, and
-        // what the entry has then.
-        let run = |batches: &[u64], missing: u64, armed: bool| {
+        // For each number: posts so many requests, and completes them on a CQ that was seen empty at this time. Returns
+        // whether the completions read the time, and what the entry has then.
+        let run = |batches: &[(u64, u64)], armed: bool| {
             let own = Qp::new(16);
             let mut entry: Box<layout::Qp> = Box::new(zerocopy::FromZeros::new_zeroed());
             own.entry.store(&raw mut *entry, Release);
-            let complete = |_| {
+            let complete = |missing| {
                 let mut found = Found { now: Now::default(), missing, armed };
                 own.completed(7, IBV_WC_SUCCESS, &mut found);
                 found.now.is_known()
             };
             let mut timed = vec![];
-            for count in batches {
+            for (count, missing) in batches {
                 for nth in 0..*count {
                     assert!(own.queue.stage(nth, own.describe(7, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED)));
                 }
                 own.queue.publish(*count);
                 own.opened(*count, from);
-                timed.extend((0..*count).map(complete));
+                timed.extend((0..*count).map(|_| complete(*missing)));
             }
             let entry = *entry;
             (timed, entry.completed, entry.served.iter().flatten().sum::<u32>(), entry.bits & layout::Qp::KEPT != 0)
         };
-        assert_eq!(run(&[1], from + 5, false), (vec![false], 1, 0, false));
-        let (timed, all, counted, late) = run(&[1, 2], from + 5, false);
+        let (soon, late) = (from + 5, from + second);
+        assert_eq!(run(&[(1, soon)], false), (vec![false], 1, 0, false));
+        let (timed, all, counted, kept) = run(&[(1, soon), (2, soon)], false);
         assert_eq!(timed, [false, true, false], "the second of two begins to be served when the first completes");
-        assert_eq!((all, counted, late), (3, 2, false), "the first counts with the one that reads the time");
-        assert_eq!(run(&[1], from + second, false), (vec![true], 1, 1, true), "the CQ was empty for a second");
-        assert_eq!(run(&[1], 0, true), (vec![true], 1, 1, true), "the program has waited until now");
+        assert_eq!((all, counted, kept), (3, 2, false), "the first counts with the one that reads the time");
+        assert_eq!(run(&[(1, late)], false), (vec![true], 1, 1, true), "the CQ was empty for a second");
+        assert_eq!(run(&[(1, soon), (1, late)], false).2, 1, "the late one says nothing of the other");
+        assert_eq!(run(&[(1, 0)], true), (vec![true], 1, 1, true), "the program has waited until now");
+        let (timed, all, counted, _) = run(&[(1, soon); 40], false);
+        assert_eq!(
+            (timed.iter().filter(|timed| **timed).count(), all, counted),
+            (2, 40, 32),
+            "some read it all the same"
+        );
     }
 
     #[test]

@@ -36,7 +36,13 @@ impl GuardedCq {
         self.one_by_one.store(false, Relaxed);
         self.blind.store(false, Relaxed);
         self.spare.store(spare, Relaxed);
-        self.stash().clear();
+    }
+
+    /// The program has destroyed it.
+    pub fn close(&self) {
+        if self.is_on() {
+            self.stash().clear();
+        }
     }
 
     /// A guarded QP reports on it.

@@ -3,6 +3,7 @@
 //! The memory is registered for a protection domain in slabs. A slab is used by the READs of one start, and again when
 //! all of them are over.
 
+use crate::lock::Lock;
 use crate::locked::Locked;
 use crate::next::{DEREG_MR, REG_MR};
 use std::ffi::{c_int, c_void};
@@ -18,7 +19,7 @@ const LOCAL_WRITE: c_int = 1;
 const LEAST: usize = 64 << 10;
 
 /// A fork takes its lock.
-pub static SLABS: Locked<Vec<Arc<Slab>>> = Locked::new(Vec::new());
+pub static SLABS: Locked<Vec<Arc<Slab>>, Lock> = Locked::new(Lock::new(), Vec::new());
 
 /// Registered memory of a protection domain.
 #[derive(Debug)]

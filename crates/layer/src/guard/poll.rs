@@ -19,7 +19,7 @@ use weir_guard::Completed;
 pub unsafe fn poll_cq(own: &Cq, cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -> c_int {
     let Some(real) = own.context().real.poll_cq else { return -libc::ENOSYS };
     // A cancelled thread must not leave the lock taken.
-    let _uncancelled = (!own.context().uncancelled).then(Uncancelled::new);
+    let _uncancelled = (!own.context().polls_uncancelled).then(Uncancelled::new);
     let mut stash = own.guard.stash();
     let wanted = usize::try_from(most).unwrap_or(0);
     let (mut count, mut now) = (0, Now::default());
@@ -158,10 +158,30 @@ pub fn completed(own: &Qp, wr_id: u64, status: c_int, now: &mut Now) -> Option<c
             }
         }
     });
-    shown.unwrap_or(Some(status))
+    // A QP that is being destroyed is not guarded any more.
+    shown.unwrap_or_else(|| (wr_id != DUMMY).then_some(status))
 }
 
 /// A request is over: the data of a READ into pinned memory goes to where the program expects it.
 pub fn deliver(work: &Work) -> bool {
     work.pinned.as_ref().is_none_or(|piece| piece.copy_to(work.sges()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_without_dummies_stays_in_order() {
+        let context = Context::example();
+        // SAFETY: structures of numbers, for which zeros are a value.
+        let mut completions: [ibv_wc; 6] = unsafe { std::mem::zeroed() };
+        let ids = [DUMMY, 1, DUMMY, 2, 3, DUMMY];
+        completions.iter_mut().zip(ids).for_each(|(wc, id)| wc.wr_id = id);
+        // Receives may have any ID.
+        completions[5].opcode = IBV_WC_RECV;
+        let shown = hide(&context, &mut completions, &mut Now::default());
+        let ids: Vec<u64> = completions[..shown].iter().map(|wc| wc.wr_id).collect();
+        assert_eq!(ids, [1, 2, 3, DUMMY]);
+    }
 }

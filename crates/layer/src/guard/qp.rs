@@ -4,6 +4,7 @@ use super::attributes::Attributes;
 use super::list;
 use super::work::Work;
 use crate::cq::{CQS, Cq};
+use crate::lock::Lock;
 use crate::locked::{Locked, Taken};
 use crate::room::Room;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
@@ -25,8 +26,8 @@ pub struct Guarded {
     /// It has started again, so READs into pinned memory may be open.
     started: AtomicBool,
     /// The thread acts on the QP, or the program changes it.
-    acting: Locked<()>,
-    state: Locked<Option<State>>,
+    acting: Locked<(), Lock>,
+    state: Locked<Option<State>, Lock>,
 }
 
 /// What the lock of a guarded QP protects.
@@ -150,7 +151,7 @@ impl Guarded {
 
     /// A receive is about to be posted. The first waits for a start that is under way: RESET would lose it.
     #[inline]
-    pub fn note_receive(&self) -> Option<Taken<'_, ()>> {
+    pub fn note_receive(&self) -> Option<Taken<'_, (), Lock>> {
         if self.receives.load(Relaxed) {
             return None;
         }
@@ -174,7 +175,7 @@ impl Guarded {
     }
 
     /// Until the guard is dropped, neither the thread nor the program changes the QP's state.
-    pub fn acting(&self) -> Taken<'_, ()> {
+    pub fn acting(&self) -> Taken<'_, (), Lock> {
         self.acting.lock()
     }
 

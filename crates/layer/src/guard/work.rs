@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use weir_abi::*;
 use weir_guard::{Kind, Remote, Request};
 
-/// SGEs without an allocation, for most programs.
+/// SGEs without an allocation, for most programs. Requests are copied while they are entered, so they are small.
 const FEW: usize = 2;
 /// A request with more is not kept.
 const MANY: usize = 32;
