@@ -459,37 +459,6 @@ mod tests {
     }
 
     #[test]
-    fn a_stuck_read_starts_again_at_its_psn() {
-        let mut connection = connection("reissue");
-        connection.post(0, read(1));
-        connection.post(0, Request { signaled: false, ..request(2, Kind::Write, 5000) });
-        connection.post(0, read(3));
-        assert_eq!(complete(&mut connection, MS, 1).0, Completed::Theirs);
-        // PSNs: 0xfffffe and 0xffffff, 0 to 4, 5 and 6. A request that is not repeatable prevents it.
-        let inline = Request { repeatable: false, ..request(4, Kind::Send, 100) };
-        assert_eq!(connection.next(), None, "the WRITE is the oldest");
-        assert_eq!(connection.flushed(3), Flushed::Kept);
-        assert!(connection.is_quiet());
-        let mut over = vec![];
-        assert_eq!(connection.resume(|work| over.push(*work)), 5);
-        assert_eq!(over, [2], "the WRITE was over");
-        assert_eq!(connection.again(2 * MS).map(|request| request.wr_id).collect::<Vec<_>>(), [3]);
-        assert_eq!(connection.next(), Some(10 * MS), "the next start comes later");
-        assert_eq!(connection.into_pinned().count(), 0);
-        complete(&mut connection, 3 * MS, 3);
-        connection.post(4 * MS, read(5));
-        assert_eq!(connection.next(), Some(8 * MS));
-        assert_eq!(connection.poll(8 * MS), Some(Action::StartAgain));
-        connection.post(8 * MS, inline);
-        assert!(!connection.may_start_again(9 * MS));
-        connection.refused(Kind::Send, 100, true);
-        assert!(connection.may_start_again(9 * MS));
-        assert_eq!(connection.into_pinned().count(), 1);
-        connection.cannot_start_again();
-        assert_eq!(connection.next(), None);
-    }
-
-    #[test]
     fn requests_that_are_not_tracked_prevent_a_start_until_they_are_over() {
         let mut connection = connection("reissue");
         connection.pass(Kind::Send, 10, true);

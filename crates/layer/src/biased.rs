@@ -9,6 +9,7 @@
 
 use crate::lock::{Lock, sleep_while};
 use crate::locked::{Held, Raw};
+use crate::quiet::keeping_errno;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*, compiler_fence};
 
 /// Values of `inside`.
@@ -152,16 +153,10 @@ unsafe impl Raw for Biased {
     }
 }
 
-/// membarrier(2); whether it succeeded. The program's errno stays as it is.
+/// membarrier(2); whether it succeeded.
 fn membarrier(command: libc::c_int) -> bool {
-    // SAFETY: numbers; the variable is this thread's own.
-    unsafe {
-        let errno = libc::__errno_location();
-        let before = *errno;
-        let done = libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0;
-        *errno = before;
-        done
-    }
+    // SAFETY: numbers.
+    keeping_errno(|| unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 })
 }
 
 /// What tells this thread from others: its thread pointer. A later thread may have that of one that has ended, which no

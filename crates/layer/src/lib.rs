@@ -14,6 +14,7 @@ compile_error!("`biased`, `clock`, `dl` and `memory` have assembly for x86_64 an
 
 mod biased;
 mod builder;
+mod building;
 mod clock;
 mod contexts;
 mod control;

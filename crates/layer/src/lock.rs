@@ -4,6 +4,7 @@
 //! unlock; this lock has one to lock, and unlocks by a store and a load.
 
 use crate::locked::Raw;
+use crate::quiet::keeping_errno;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 const FREE: u32 = 0;
@@ -67,13 +68,10 @@ pub fn sleep_while(word: &AtomicU32, value: u32, most: i64) {
 /// Waits while a word has a value, or wakes a number of threads.
 fn futex(word: &AtomicU32, operation: libc::c_int, value: u32, most: i64) {
     let most = libc::timespec { tv_sec: 0, tv_nsec: most };
-    // SAFETY: a word that lives as long as the call, and local variables. The program's errno stays as it is.
-    unsafe {
-        let errno = libc::__errno_location();
-        let before = *errno;
-        libc::syscall(libc::SYS_futex, word.as_ptr(), operation | libc::FUTEX_PRIVATE_FLAG, value, &most);
-        *errno = before;
-    }
+    // SAFETY: a word and a time that live as long as the call.
+    keeping_errno(|| unsafe {
+        libc::syscall(libc::SYS_futex, word.as_ptr(), operation | libc::FUTEX_PRIVATE_FLAG, value, &most)
+    });
 }
 
 // SAFETY: `state` has one holder.

@@ -14,6 +14,21 @@ use weir_abi::ibv_qp;
 pub static QPS: Map<Qp> = Map::new();
 /// QPs by context and number.
 pub static NUMBERS: Map<Qp> = Map::new();
+/// The QPs of a series of completions, of which many have the same QP.
+#[derive(Default)]
+pub struct Series(Option<(u32, Option<&'static Qp>)>);
+
+impl Series {
+    /// The QP with the number of the next completion.
+    #[inline]
+    pub fn qp(&mut self, context: &Context, number: u32) -> Option<&'static Qp> {
+        match self.0 {
+            Some((last, qp)) if last == number => qp,
+            _ => self.0.insert((number, NUMBERS.get(context.key(number)))).1,
+        }
+    }
+}
+
 /// Those that no longer belong to a QP of the program.
 static SPARE_QPS: Mutex<Vec<&'static Qp>> = Mutex::new(Vec::new());
 

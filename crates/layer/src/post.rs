@@ -7,7 +7,7 @@ use crate::file;
 use crate::guard::work::has_data;
 use crate::guard::{self, list};
 use crate::locked::Raw;
-use crate::objects::{NUMBERS, QPS};
+use crate::objects::{QPS, Series};
 use crate::qp::{Found, Qp};
 use crate::quiet::{Uncancelled, observe};
 use std::ffi::c_int;
@@ -190,14 +190,9 @@ unsafe fn take(own: &Cq, count: c_int, most: c_int, wc: *const ibv_wc, time: Opt
 
 fn polled(own: &Cq, completions: &[ibv_wc], time: Option<u64>) {
     let mut found = found(own, time);
-    let mut last = None;
+    let mut qps = Series::default();
     for wc in completions {
-        let qp = match last {
-            Some((number, qp)) if number == wc.qp_num => qp,
-            _ => NUMBERS.get(own.context().key(wc.qp_num)),
-        };
-        last = Some((wc.qp_num, qp));
-        if let Some(qp) = qp {
+        if let Some(qp) = qps.qp(own.context(), wc.qp_num) {
             report(qp, wc.wr_id, wc.status, wc.opcode, &mut found);
         }
     }

@@ -1,11 +1,11 @@
 //! A QP of the program: its open requests, and its entry in the file.
 
 use crate::biased::Biased;
+use crate::building::Building;
 use crate::clock::{self, Now};
 use crate::contexts::{Context, is_odp};
 use crate::file::{self, Counter};
 use crate::guard::qp::Guarded;
-use crate::guard::work::Work;
 use crate::locked::Raw;
 use crate::room::Room;
 use std::cell::UnsafeCell;
@@ -15,7 +15,6 @@ use weir_abi::*;
 use weir_doctor::expect::Expectation;
 use weir_doctor::layout::{self, Request, SIZES, size_class, time_class};
 use weir_doctor::queue::{Posted, SendQueue};
-use weir_guard::Kind;
 
 /// So many completions of a class of sizes in a row do not read the time, at most. Otherwise a program that polls in step
 /// with the polls that read it could show none.
@@ -43,18 +42,6 @@ pub struct Qp {
     pub builder: [AtomicPtr<c_void>; 24],
     pub guard: Guarded,
     pd: AtomicPtr<ibv_pd>,
-}
-
-/// Requests that a program builds call by call.
-#[derive(Default)]
-pub struct Building {
-    pub count: u64,
-    /// The last of them.
-    pub last: Posted,
-    /// For the guards: kinds of the requests, their bytes, and whether they have a completion; and, from the first READ of
-    /// the QP on, the requests.
-    pub kinds: Vec<(Kind, u64, bool)>,
-    pub batch: Vec<weir_guard::Request<Work>>,
 }
 
 // SAFETY: `building` is used under `posting` only.
@@ -317,14 +304,12 @@ impl Qp {
         self.served_until.store(now, Relaxed);
         let served = clock::to_ns(now.saturating_sub(begun));
         // Those before it that did not read the time were not late, and took as long as this one, as far as is known.
-        let count = if late { 1 } else { 1 + before };
-        if !late {
-            untimed.store(0, Relaxed);
-        }
+        let counted = if late { 0 } else { before };
+        untimed.store(before - counted, Relaxed);
         // SAFETY: as above.
         unsafe {
             (*entry).served_until = now;
-            (*entry).served[size_class(posted.bytes)][time_class(served)] += count;
+            (*entry).served[size_class(posted.bytes)][time_class(served)] += 1 + counted;
         }
         if late {
             self.keep(
@@ -409,16 +394,31 @@ fn zeroed() -> Request {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_completion_may_come_before_the_time_of_its_request_is_read() {
+    /// A QP that is observed. Its entry is not freed.
+    fn observed() -> Qp {
         clock::start();
         let own = Qp::new(16);
-        let mut entry: Box<layout::Qp> = Box::new(zerocopy::FromZeros::new_zeroed());
-        own.entry.store(&raw mut *entry, Release);
-        let post = || {
-            assert!(own.queue.stage(0, own.describe(7, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED)));
-            own.queue.publish(1);
-        };
+        own.entry.store(Box::into_raw(Box::new(zerocopy::FromZeros::new_zeroed())), Release);
+        own
+    }
+
+    fn entry_of(own: &Qp) -> layout::Qp {
+        // SAFETY: `observed` has made it, and no other thread has it.
+        unsafe { *own.entry() }
+    }
+
+    /// Requests with equal IDs, which the adapter is about to get.
+    fn publish(own: &Qp, count: u64) {
+        for nth in 0..count {
+            assert!(own.queue.stage(nth, own.describe(7, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED)));
+        }
+        own.queue.publish(count);
+    }
+
+    #[test]
+    fn a_completion_may_come_before_the_time_of_its_request_is_read() {
+        let own = observed();
+        let post = || publish(&own, 1);
         let second = clock::to_ticks(1_000_000_000);
         let polled = |now| {
             own.completed(7, IBV_WC_SUCCESS, &mut Found { now: Now::known(Some(now)), missing: now, armed: true })
@@ -433,6 +433,7 @@ mod tests {
         post();
         own.opened(1, 11 * second);
         polled(11 * second + 1);
+        let entry = entry_of(&own);
         assert_eq!((entry.posted, entry.completed, entry.oldest, entry.bits), (3, 3, 0, 0), "none is late");
         assert_eq!(entry.served[0][0], 3, "none took long");
     }
@@ -445,9 +446,7 @@ mod tests {
         // For each number: posts so many requests, and completes them on a CQ that was seen empty at this time. Returns
         // whether the completions read the time, and what the entry has then.
         let run = |batches: &[(u64, u64)], armed: bool| {
-            let own = Qp::new(16);
-            let mut entry: Box<layout::Qp> = Box::new(zerocopy::FromZeros::new_zeroed());
-            own.entry.store(&raw mut *entry, Release);
+            let own = observed();
             let complete = |missing| {
                 let mut found = Found { now: Now::default(), missing, armed };
                 own.completed(7, IBV_WC_SUCCESS, &mut found);
@@ -455,14 +454,11 @@ mod tests {
             };
             let mut timed = vec![];
             for (count, missing) in batches {
-                for nth in 0..*count {
-                    assert!(own.queue.stage(nth, own.describe(7, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED)));
-                }
-                own.queue.publish(*count);
+                publish(&own, *count);
                 own.opened(*count, from);
                 timed.extend((0..*count).map(|_| complete(*missing)));
             }
-            let entry = *entry;
+            let entry = entry_of(&own);
             (timed, entry.completed, entry.served.iter().flatten().sum::<u32>(), entry.bits & layout::Qp::KEPT != 0)
         };
         let (soon, late) = (from + 5, from + second);
@@ -474,25 +470,19 @@ mod tests {
         assert_eq!(run(&[(1, soon), (1, late)], false).2, 1, "the late one says nothing of the other");
         assert_eq!(run(&[(1, 0)], true), (vec![true], 1, 1, true), "the program has waited until now");
         let (timed, all, counted, _) = run(&[(1, soon); 40], false);
-        assert_eq!(
-            (timed.iter().filter(|timed| **timed).count(), all, counted),
-            (2, 40, 32),
-            "some read it all the same"
-        );
+        let some = timed.iter().filter(|timed| **timed).count();
+        assert_eq!((some, all, counted), (2, 40, 32), "some read it all the same");
     }
 
     #[test]
     fn a_refused_request_is_not_open_although_another_thread_noted_it() {
-        clock::start();
-        let own = Qp::new(16);
-        let mut entry: Box<layout::Qp> = Box::new(zerocopy::FromZeros::new_zeroed());
-        own.entry.store(&raw mut *entry, Release);
-        assert!(own.queue.stage(0, own.describe(7, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED)));
-        own.queue.publish(1);
-        own.note_oldest(&raw mut *entry);
-        assert_ne!(entry.oldest, 0);
+        let own = observed();
+        publish(&own, 1);
+        own.note_oldest(own.entry());
+        assert_ne!(entry_of(&own).oldest, 0);
         own.refused(1);
         own.opened(0, clock::ticks());
+        let entry = entry_of(&own);
         assert_eq!((entry.posted, entry.oldest), (0, 0));
     }
 }

@@ -22,6 +22,18 @@ pub fn observe<R>(body: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(body)).inspect_err(|_| BROKEN.store(true, Relaxed)).ok()
 }
 
+/// Makes system calls. The program's errno stays as it is.
+pub fn keeping_errno<R>(calls: impl FnOnce() -> R) -> R {
+    // SAFETY: this thread's own variable.
+    unsafe {
+        let errno = libc::__errno_location();
+        let before = *errno;
+        let result = calls();
+        *errno = before;
+        result
+    }
+}
+
 unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }

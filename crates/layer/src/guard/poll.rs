@@ -4,7 +4,7 @@ use super::work::{DUMMY, Work};
 use crate::clock::Now;
 use crate::contexts::Context;
 use crate::cq::Cq;
-use crate::objects::NUMBERS;
+use crate::objects::{NUMBERS, Series};
 use crate::qp::Qp;
 use crate::quiet::{Uncancelled, observe};
 use std::collections::VecDeque;
@@ -60,7 +60,7 @@ pub unsafe fn keep_all(context: &Context, cq: *mut ibv_cq, stash: &mut VecDeque<
 
 /// Keeps a completion for the program, unless it is a dummy's.
 pub fn keep(context: &Context, mut wc: ibv_wc, stash: &mut VecDeque<ibv_wc>) {
-    if shows(qp(context, wc.qp_num), &mut wc, &mut Now::default()) {
+    if shows(NUMBERS.get(context.key(wc.qp_num)), &mut wc, &mut Now::default()) {
         stash.push_back(wc);
     }
 }
@@ -78,14 +78,9 @@ pub unsafe fn poll_one(context: &Context, cq: *mut ibv_cq) -> Option<ibv_wc> {
 
 /// Moves the completions that the program gets to the front; returns their number.
 fn hide(context: &Context, completions: &mut [ibv_wc], now: &mut Now) -> usize {
-    let (mut shown, mut last) = (0, None);
+    let (mut shown, mut qps) = (0, Series::default());
     for at in 0..completions.len() {
-        let number = completions[at].qp_num;
-        let own = match last {
-            Some((last, own)) if last == number => own,
-            _ => qp(context, number),
-        };
-        last = Some((number, own));
+        let own = qps.qp(context, completions[at].qp_num);
         if shows(own, &mut completions[at], now) {
             completions.swap(shown, at);
             shown += 1;
@@ -94,18 +89,13 @@ fn hide(context: &Context, completions: &mut [ibv_wc], now: &mut Now) -> usize {
     shown
 }
 
-/// The guarded QP with this number.
-fn qp(context: &Context, number: u32) -> Option<&'static Qp> {
-    NUMBERS.get(context.key(number)).filter(|own| own.guard.is_on())
-}
-
 /// Whether the program gets a completion, which may become an error.
 #[inline]
 fn shows(own: Option<&Qp>, wc: &mut ibv_wc, now: &mut Now) -> bool {
     if wc.status == IBV_WC_SUCCESS && wc.opcode & IBV_WC_RECV != 0 {
         return true;
     }
-    let Some(own) = own else {
+    let Some(own) = own.filter(|own| own.guard.is_on()) else {
         // A QP that is about to be destroyed may have dummies, too.
         return wc.wr_id != DUMMY;
     };
