@@ -122,3 +122,19 @@ fn a_stuck_read_starts_again_at_its_psn() {
     connection.cannot_start_again();
     assert_eq!(connection.next(), None);
 }
+
+/// The last request of the program completes while the QP is on its way to ERROR, and the dummy behind it has succeeded.
+#[test]
+fn a_dummy_that_has_succeeded_is_not_waited_for() {
+    let mut connection = Connection::new("auto".parse().unwrap());
+    connection.connect(1024, 7);
+    connection.post(0, request(1, Kind::Read));
+    connection.posted_dummy(2 * MS, Request { bytes: 0, signaled: false, on_demand: false, ..request(99, Kind::Read) });
+    assert_eq!(connection.poll(5 * MS), Some(Action::StartAgain));
+    assert!(!connection.is_quiet() && !connection.may_be_quiet(), "the READ has a completion");
+    assert_eq!(connection.completed(5 * MS, 1, true, |_, _| {}), Completed::Theirs);
+    assert!(!connection.is_quiet() && connection.may_be_quiet(), "the dummy need not have one");
+    let mut over = vec![];
+    assert_eq!(connection.resume(|work| over.push(*work)), 9, "behind both");
+    assert_eq!((over, connection.dummies(), connection.open()), (vec![99], 0, 0));
+}
