@@ -4,8 +4,9 @@
  * usage: ending DEVICE GID_INDEX
  * Each case runs a receiver and a sender process. The cases combine every way to wait for a message with every way to
  * end, without earlier traffic and after HABIT messages that the receiver answers at once. After those the adapter
- * delays its ACKs so that they leave with the next answer. On success prints "ok" as its last line and exits with
- * status 0.
+ * delays its ACKs so that they leave with the next answer. At last, a sender takes its QP to ERROR when it knows that the
+ * receiver has the message, without a poll in between: its send has succeeded. On success prints "ok" as its last line
+ * and exits with status 0.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -25,7 +26,7 @@
 #include "../c/fatal.h"
 #include "../c/setup.h"
 
-enum { SIZE = 4096, WRITTEN = 1024, LEN = 64, HABIT = 20, DEPTH = 64, ROUNDS = 3 };
+enum { SIZE = 4096, WRITTEN = 1024, LEN = 64, HABIT = 20, DEPTH = 64, ROUNDS = 3, ERRORS = 60 };
 
 /* How the receiver waits. */
 enum wait { POLLS, SLEEPS, TWO_THREADS, MEMORY, WAITS };
@@ -247,6 +248,40 @@ static int sender(enum wait wait, int habit)
 	return wc.status != IBV_WC_SUCCESS;
 }
 
+static int receive_until_told(void)
+{
+	connect_qp();
+	for (int i = 0; i <= HABIT; i++)
+		post_recv();
+	barrier();
+	for (int i = 0; i <= HABIT; i++) {
+		message();
+		barrier();
+	}
+	barrier();
+	return 0;
+}
+
+static int send_and_fail(void)
+{
+	struct ibv_qp_attr error = { .qp_state = IBV_QPS_ERR };
+	struct ibv_wc wc;
+
+	connect_qp();
+	barrier();
+	for (int i = 0; i <= HABIT; i++) {
+		post(IBV_WR_SEND);
+		barrier();
+		if (i == HABIT)
+			CHECK(!ibv_modify_qp(qp, &error, IBV_QP_STATE));
+		while (!poll_one(&wc))
+			;
+	}
+	barrier();
+	return wc.status != IBV_WC_SUCCESS;
+}
+
+/* Runs a receiver and a sender process; they have `end` and the rest, or `end` is NULL, and the sender's QP fails. */
 static int run_case(enum wait wait, int habit, const struct end *end)
 {
 	int pair[2], status, bad = 0;
@@ -257,6 +292,8 @@ static int run_case(enum wait wait, int habit, const struct end *end)
 		CHECK((pids[i] = fork()) >= 0);
 		if (!pids[i]) {
 			to_peer = pair[i];
+			if (!end)
+				exit(i ? send_and_fail() : receive_until_told());
 			exit(i ? sender(wait, habit) : receive(wait, habit, end));
 		}
 	}
@@ -266,7 +303,9 @@ static int run_case(enum wait wait, int habit, const struct end *end)
 		CHECK(waitpid(pids[i], &status, 0) == pids[i]);
 		bad |= i ? status != 0 : WIFEXITED(status) && WEXITSTATUS(status);
 	}
-	if (bad)
+	if (bad && !end)
+		puts("a send that has arrived did not succeed, because its QP was taken to ERROR");
+	else if (bad)
 		printf("%s after %d messages, wait by %s: the send of the peer failed\n", end->name, habit,
 		       wait_names[wait]);
 	return bad;
@@ -294,6 +333,8 @@ int main(int argc, char **argv)
 				for (int round = 0; round < ROUNDS; round++)
 					bad |= run_case(wait, habit, &ends[e]);
 			}
+	for (int round = 0; round < ERRORS; round++)
+		bad |= run_case(POLLS, 0, NULL);
 	if (!bad)
 		puts("ok");
 	return bad;

@@ -244,9 +244,10 @@ impl Qp {
             let why = format_args!("QP {num:#08x}: modify: the destination GID is a multicast group");
             return Err(refused(libc::EINVAL, why));
         }
-        if attr.qp_state == QpState::Reset && mask.contains(AttrMask::STATE) {
-            // The QP forgets the ACKs that it owes.
-            adapter.flush();
+        let ends = matches!(attr.qp_state, QpState::Reset | QpState::Error);
+        if ends && mask.contains(AttrMask::STATE) {
+            // Requests whose ACKs have arrived have succeeded, and the QP forgets the ACKs that it owes.
+            adapter.catch_up();
         }
         // Between turns: a WQE that ends here may be part of a burst that still refers to application memory.
         let (result, state, dest) = adapter.between_turns(|| self.modify_protocol(attr, mask));
