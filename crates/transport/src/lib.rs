@@ -24,6 +24,7 @@ mod completer;
 mod completion;
 mod config;
 mod device_attributes;
+pub mod edge;
 mod ending;
 mod handled;
 mod host;

@@ -4,9 +4,11 @@
 //! checks all lengths once and returns a view; [`Headers`] is the owned form, with [`Headers::emit`]. [`frame`] is the
 //! second encoding of packets, between Weir peers only. [`ip`] covers the parts of IPv4, IPv6, UDP and Ethernet that
 //! the ICRC and capture files need. [`mad`] and [`cm`] are the management datagrams that set up connections. [`tag`]: the headers of tag matching.
+//! [`edge`]: what is in front of packets over several links.
 #![forbid(unsafe_code)]
 
 pub mod cm;
+pub mod edge;
 #[macro_use]
 mod ext;
 mod extension;

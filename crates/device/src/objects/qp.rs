@@ -246,7 +246,7 @@ impl Qp {
         }
         let ends = matches!(attr.qp_state, QpState::Reset | QpState::Error);
         if ends && mask.contains(AttrMask::STATE) {
-            // Requests whose ACKs have arrived have succeeded, and the QP forgets the ACKs that it owes.
+            // Requests with ACKs that have arrived have succeeded, and the QP forgets the ACKs that it owes.
             adapter.catch_up();
         }
         // Between turns: a WQE that ends here may be part of a burst that still refers to application memory.

@@ -3,6 +3,7 @@
 //! Tests, fuzzers and other crates use it. All randomness is seeded: the same setup gives the same run.
 
 mod delivery;
+mod edge;
 mod fuzz;
 mod fuzz_frames;
 mod host;
@@ -14,6 +15,7 @@ mod requests;
 mod rng;
 mod wire;
 
+pub use edge::{Access as EdgeAccess, EdgePair, EdgeSide, Endpoints, Line, TestMemory, fuzz_edge};
 pub use fuzz::{requester as fuzz_requester, responder as fuzz_responder};
 pub use fuzz_frames::frames as fuzz_frames;
 pub use host::{Entry, Srqs, Staging, TestHost};

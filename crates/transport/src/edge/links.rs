@@ -1,0 +1,305 @@
+//! The links of a connection together: which one a packet is put on, what has become of what is on them, and which work.
+
+use super::health::{Cause, Rank};
+use super::link::{Flying, Link};
+use super::parameters::Parameters;
+use super::scheduler::{Schedule, Scheduler};
+use crate::Instant;
+use std::collections::VecDeque;
+use std::time::Duration;
+use weir_wire::edge::{Heard, Seq};
+
+/// A link that loses this share of its packets is lossy, if another loses less than a quarter of that.
+const LOSSY: f64 = 0.1;
+/// So many packets show what a link loses.
+const LOSSY_AFTER: u64 = 32;
+/// A link that has brought an answer is taken to work for so long.
+const WORKS_FOR: Duration = Duration::from_millis(50);
+/// A link is silent, and a packet on it lost, after so many times of its usual round trip.
+const SILENT_AFTER: u32 = 4;
+
+/// All links.
+#[derive(Debug)]
+pub(super) struct Links {
+    all: Vec<Link>,
+    schedule: Schedule,
+    parameters: Parameters,
+    /// The links, as bits, on which the peer is to be asked because it says nothing.
+    to_ask: u64,
+    /// Packets that are lost, or were on a link that is not used any more.
+    lost: VecDeque<Lost>,
+}
+
+/// Where a packet was put that is lost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lost {
+    pub seq: Seq,
+    pub put: Put,
+}
+
+/// A place on a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Put {
+    pub link: usize,
+    pub count: u32,
+}
+
+/// What the sender knows of its packets.
+pub(super) trait Packets {
+    /// Whether a packet has arrived.
+    fn has_arrived(&self, seq: Seq) -> bool;
+
+    /// Whether a packet was put on one link only, so that its arrival says something of the link.
+    fn was_put_once(&self, seq: Seq) -> bool;
+}
+
+impl Links {
+    pub fn new(parameters: Parameters, scheduler: Scheduler, weights: &[u32]) -> Links {
+        Links {
+            all: weights.iter().map(|weight| Link::new(*weight)).collect(),
+            schedule: Schedule::new(scheduler),
+            parameters,
+            to_ask: 0,
+            lost: VecDeque::new(),
+        }
+    }
+
+    pub fn all(&self) -> &[Link] {
+        &self.all
+    }
+
+    /// Whether the scheduler uses what is measured.
+    pub fn measures(&self) -> bool {
+        self.schedule.measures()
+    }
+
+    /// Whether a link takes a packet.
+    pub fn take_more(&self) -> bool {
+        self.schedule.may_choose(&self.all)
+    }
+
+    /// The link for a packet; `None`: none takes one. If possible, it is another than `not`.
+    pub fn choose(&mut self, now: Instant, bytes: u32, not: Option<usize>) -> Option<usize> {
+        let chosen = self.schedule.choose(&self.all, bytes, not)?;
+        let may_drain = self.measures() && self.all.iter().filter(|link| link.is_up()).count() > 1;
+        let may_drain = may_drain && !self.all.iter().any(|link| link.draining);
+        let link = &mut self.all[chosen];
+        if !may_drain || !link.rate.base_is_old(now) {
+            return Some(chosen);
+        }
+        if link.flight.is_empty() {
+            link.rate.forget_base();
+            return Some(chosen);
+        }
+        link.draining = true;
+        self.schedule.choose(&self.all, bytes, not)
+    }
+
+    /// Puts a packet on a link, or a question; returns its place, and whether the peer is to answer at once.
+    pub fn put(&mut self, now: Instant, link: usize, seq: Option<Seq>, bytes: u32) -> (Put, bool) {
+        let asks = seq.is_none() || self.measures() && self.all[link].needs_measuring();
+        (Put { link, count: self.all[link].put(now, seq, bytes) }, asks)
+    }
+
+    /// When a packet was put at this place, if nothing has been heard of it.
+    pub fn put_at(&self, put: Put) -> Option<Instant> {
+        self.all[put.link].put_at(put.count)
+    }
+
+    /// A packet that was put on this link only has arrived.
+    pub fn arrived(&mut self, put: Put) {
+        let at = self.put_at(put).unwrap_or_default();
+        self.all[put.link].note_answer(Instant(0), at);
+    }
+
+    /// The peer has heard a packet on a link, and what was put on it before. `all`: the caller has no more for the links
+    /// than it sent.
+    pub fn hear(&mut self, now: Instant, heard: &Heard, packets: &impl Packets, all: bool) {
+        let n = usize::from(heard.link);
+        if n >= self.all.len() || !self.all[n].has_put(heard.newest) {
+            return;
+        }
+        let mut place = 0;
+        while let Some(flying) = self.all[n].flight.get(place).copied() {
+            let ahead = heard.newest.wrapping_sub(flying.count) as i32;
+            if ahead < 0 {
+                break;
+            }
+            let arrived = ahead == 0 || flying.seq.is_some_and(|seq| packets.has_arrived(seq));
+            if !arrived && flying.seq.is_some() && ahead <= self.parameters.reordering as i32 {
+                place += 1; // It may come yet.
+                continue;
+            }
+            self.all[n].take_off(place);
+            if ahead == 0 {
+                let (link, held) = (&mut self.all[n], Duration::from_nanos(heard.held));
+                link.note_answer(Instant(now.0.saturating_sub(heard.held)), flying.at);
+                link.rate.took(now, (now - flying.at).saturating_sub(held));
+            }
+            match (flying.seq, arrived) {
+                (None, true) => self.question_answered(now, n),
+                (None, false) => self.all[n].health.not_answered(),
+                (Some(seq), false) => self.note_lost(n, &flying, seq),
+                (Some(seq), true) if ahead == 0 || packets.was_put_once(seq) => self.note_arrived(now, n, &flying, all),
+                (Some(_), true) => {}
+            }
+        }
+    }
+
+    /// Takes what has arrived off the front of each link.
+    pub fn land(&mut self, now: Instant, packets: &impl Packets, all: bool) {
+        for n in 0..self.all.len() {
+            while let Some(flying) = self.all[n].flight.front().copied() {
+                let Some(seq) = flying.seq.filter(|seq| packets.has_arrived(*seq)) else { break };
+                self.all[n].take_off(0);
+                if packets.was_put_once(seq) {
+                    self.note_arrived(now, n, &flying, all);
+                }
+            }
+        }
+    }
+
+    /// Makes a link suspect that loses much more than another.
+    pub fn judge_losses(&mut self, now: Instant) {
+        let works = |link: &&Link| link.is_up() && now - link.heard < WORKS_FOR;
+        let least = self.all.iter().filter(works).map(|link| link.loss().0).fold(f64::INFINITY, f64::min);
+        for n in 0..self.all.len() {
+            let (loss, of) = self.all[n].loss();
+            if self.all[n].is_up() && of >= LOSSY_AFTER && loss > LOSSY && loss > 4.0 * least {
+                self.suspect(now, n, Cause::Lossy);
+            }
+        }
+    }
+
+    /// When `handle_timeout` is to be called, or a question is due. `if_busy`: the connection has packets on the way;
+    /// `if_idle`: links that carry nothing are to be asked.
+    pub fn poll_timeout(&self, if_busy: bool, if_idle: bool) -> Option<Instant> {
+        let overdue = (0..self.all.len()).filter_map(|n| self.overdue_at(n)).map(|(at, _)| at);
+        let asks = self.all.iter().filter_map(|link| link.ask_at(if_idle)).filter(|_| if_busy);
+        overdue.chain(asks).min()
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        for n in 0..self.all.len() {
+            while let Some((_, silent)) = self.overdue_at(n).filter(|(at, _)| *at <= now) {
+                if silent {
+                    self.suspect(now, n, Cause::Silent);
+                } else if let Some(flying) = self.all[n].take_off(0)
+                    && let Some(seq) = flying.seq
+                {
+                    self.note_lost(n, &flying, seq);
+                }
+            }
+        }
+    }
+
+    /// The peer says nothing: it is to be asked on all links.
+    pub fn ask_all(&mut self) {
+        self.to_ask = (0..self.all.len()).fold(0, |to_ask, n| to_ask | 1 << n);
+    }
+
+    /// The next link on which the peer is to be asked.
+    pub fn question(&mut self, now: Instant, if_busy: bool, if_idle: bool) -> Option<usize> {
+        let is_due = |link: &Link| link.ask_at(if_idle).is_some_and(|at| at <= now);
+        let due = self.all.iter().position(is_due).filter(|_| if_busy);
+        let mut asked = || {
+            while self.to_ask != 0 {
+                let n = self.to_ask.trailing_zeros() as usize;
+                self.to_ask &= self.to_ask - 1;
+                if self.all[n].health.rank() > Rank::Down {
+                    return Some(n);
+                }
+            }
+            None
+        };
+        let n = due.or_else(&mut asked)?;
+        self.all[n].health.asked(now);
+        Some(n)
+    }
+
+    /// The interface of a link is up, or down.
+    pub fn set_link(&mut self, now: Instant, n: usize, up: bool) {
+        let is_down = self.all[n].health.rank() == Rank::Down;
+        if up && is_down {
+            self.all[n].health.suspect(now, Cause::WasDown);
+        } else if !up && !is_down {
+            self.all[n].health.set_down();
+            self.recall(n);
+        }
+    }
+
+    /// The shortest usual round trip of other links that are used.
+    pub fn round_trip_of_others(&self, n: usize) -> Option<Duration> {
+        let others = self.all.iter().enumerate().filter(|(other, link)| *other != n && link.is_up());
+        others.filter_map(|(_, link)| link.rate.round_trip()).min()
+    }
+
+    /// The next packet that is lost.
+    pub fn poll_lost(&mut self) -> Option<Lost> {
+        self.lost.pop_front()
+    }
+
+    /// When the oldest packet of a used link is overdue, and what that means. `true`: the link is silent, because nothing
+    /// has been answered that was put on it since, but something on another link. `false`: the packet is lost.
+    fn overdue_at(&self, n: usize) -> Option<(Instant, bool)> {
+        let link = &self.all[n];
+        let oldest = link.flight.front().filter(|_| link.is_up())?;
+        let others = self.all.iter().enumerate().filter(|(other, _)| *other != n);
+        let others_answer = others.map(|(_, other)| other.answered).max().is_some_and(|at| at > oldest.at);
+        let answers = link.answered > oldest.at;
+        let usual = link.rate.round_trip().unwrap_or_default() * SILENT_AFTER + 2 * self.parameters.ack_delay;
+        (answers || others_answer).then(|| (oldest.at + usual.max(self.parameters.silence), !answers))
+    }
+
+    fn suspect(&mut self, now: Instant, n: usize, cause: Cause) {
+        self.all[n].health.suspect(now, cause);
+        self.recall(n);
+    }
+
+    /// What is on a link goes again.
+    fn recall(&mut self, n: usize) {
+        while let Some(flying) = self.all[n].take_off(0) {
+            if let Some(seq) = flying.seq {
+                self.lost.push_back(Lost { seq, put: Put { link: n, count: flying.count } });
+            }
+        }
+    }
+
+    fn question_answered(&mut self, now: Instant, n: usize) {
+        if self.all[n].is_up() {
+            if self.all[n].flight.is_empty() {
+                self.all[n].rate.try_more();
+            }
+            return;
+        }
+        self.all[n].health.answered(now);
+        if self.all[n].is_up() {
+            // It has no share to make up for.
+            let others = self.all.iter().enumerate().filter(|(other, link)| *other != n && link.is_up());
+            let share = others.map(|(_, link)| link.scheduled / u64::from(link.weight)).max().unwrap_or(0);
+            let link = &mut self.all[n];
+            link.scheduled = link.scheduled.max(share * u64::from(link.weight));
+            link.forget_losses();
+        }
+        // While no link works, packets are put on those that do not: now there is a better one.
+        let best = self.all[n].health.rank();
+        for other in 0..self.all.len() {
+            if self.all[other].health.rank() < best && self.all[other].flight.iter().any(|flying| flying.seq.is_some())
+            {
+                self.recall(other);
+            }
+        }
+    }
+
+    fn note_arrived(&mut self, now: Instant, n: usize, flying: &Flying, all: bool) {
+        let link = &mut self.all[n];
+        link.note_fate(false);
+        link.rate.arrived(now, u64::from(flying.bytes), flying.at, flying.before, all);
+    }
+
+    fn note_lost(&mut self, n: usize, flying: &Flying, seq: Seq) {
+        self.all[n].note_fate(true);
+        self.lost.push_back(Lost { seq, put: Put { link: n, count: flying.count } });
+    }
+}

@@ -1,0 +1,38 @@
+//! Connections over several links: packets that arrive in any order, on any link, once.
+//!
+//! The base of devices with several interfaces and of MultiEdge (thesis 2.1.2 and 2.5). Packets have sequence numbers of
+//! their own, apart from messages and operations. What is in a packet, the caller knows; a [`Connection`] says on which
+//! link each packet leaves, which packets go again, and when a packet that has arrived may be performed: at once, after
+//! one other, or after all before another ([`Order`]).
+//!
+//! | file | |
+//! | --- | --- |
+//! | `connection` | both halves as one |
+//! | `sender` | the window, and what goes again |
+//! | `links` | which link is next, losses, links that fail; `link`: what is on one; `rate`: how fast it is; `health`: whether it works; `scheduler`: which is chosen |
+//! | `receiver` | what has arrived, and when the peer is told |
+//! | `order` | when a packet may be performed |
+//! | `endpoint` | MultiEdge's operations over a connection; `operation`: what they are; `issued`: those of this side; `reads`: what READs have asked for |
+
+mod connection;
+mod endpoint;
+mod health;
+mod issued;
+mod link;
+mod links;
+mod operation;
+mod order;
+mod parameters;
+mod rate;
+mod reads;
+mod receiver;
+mod scheduler;
+mod sender;
+
+pub use connection::{Connection, Leaving, Refusal, Setup};
+pub use endpoint::{Endpoint, Packet};
+pub use operation::{Action, Event, Failure, Fault, Flags, Kind, Memory, Operation, Piece};
+pub use parameters::Parameters;
+pub use scheduler::Scheduler;
+pub use sender::LinkState;
+pub use weir_wire::edge::{Ack, Header, MAX_LINKS, Order, Seq};
