@@ -19,8 +19,6 @@ ENDS = (('veth0', '10.78.0.1', 'rxe1'), ('veth1', '10.78.1.1', 'rxe2'))
 SIDES = ('client', 'server')
 # A machine that is busy for a moment delays a request as a lost packet does. What is wrong in each try is wrong.
 TRIES = 3
-# At its end, one thread of rping closes what another reads from, and this thread ends the program if it is too late.
-CLOSED = 'rdma_get_cm_event: Bad file descriptor'
 # Of the repetitions that the kernel counts, so many have a request with a finding.
 LEAST = 0.4
 # Counters of Soft-RoCE: repetitions, RNR NAKs, and SENDs and receives that completed.
@@ -109,7 +107,7 @@ class Within:
         for side, program in programs.items():
             if program.status:
                 last = [line.strip() for line in program.output.splitlines() if line.strip()][-2:]
-                by_chance = cell.cm and CLOSED in program.output
+                by_chance = trial.closed_by_chance(cell, program)
                 (wrong if by_chance else found).append(f'{side}: status {program.status}: {" | ".join(last)}')
         if not found and not wrong and cell.says not in programs['client'].output:
             found.append(f'client does not say "{cell.says}"')
