@@ -6,9 +6,6 @@ use weir_transport::Instant;
 use weir_transport::edge::{Order, Parameters, Scheduler, Seq};
 use weir_transport::testing::{EdgePair, Line, Rng};
 
-const SCHEDULERS: [Scheduler; 4] =
-    [Scheduler::RoundRobin, Scheduler::WeightedRoundRobin, Scheduler::Dynamic, Scheduler::Auto];
-
 fn seconds(seconds: f64) -> Instant {
     Instant(0) + Duration::from_secs_f64(seconds)
 }
@@ -118,22 +115,11 @@ fn latency_does_not_depend_on_the_number_of_links() {
 fn each_packet_is_performed_once_and_in_its_order() {
     for seed in 0..400 {
         let mut rng = Rng(seed);
-        let count = [1, 2, 3, 5, 8, 64][rng.below(6) as usize];
-        let lossy = rng.chance(0.7);
-        let lines: Vec<Line> = (0..count)
-            .map(|_| Line {
-                rate: 10f64.powf(7.0 + rng.below(300) as f64 / 100.0),
-                delay: Duration::from_nanos(10f64.powf(3.0 + rng.below(450) as f64 / 100.0) as u64),
-                loss: if lossy { rng.below(200) as f64 / 1000.0 } else { 0.0 },
-                reordering: if lossy { 0.05 } else { 0.0 },
-                queue: 20_000 + rng.below(1 << 20),
-                deaf: None,
-            })
-            .collect();
+        let lines = Line::random(&mut rng, (7.0, 300), (3.0, 450), 200);
         let weights: Vec<u32> = lines.iter().map(|_| 1 + rng.below(10) as u32).collect();
         let parameters = [Parameters::MULTIEDGE, Parameters::TUNED][rng.below(2) as usize];
         let parameters = Parameters { window: [16, 512, 1000][rng.below(3) as usize], ..parameters };
-        let mut pair = EdgePair::new(&lines, &weights, parameters, SCHEDULERS[rng.below(4) as usize], seed);
+        let mut pair = EdgePair::new(&lines, &weights, parameters, Scheduler::ALL[rng.below(4) as usize], seed);
         for n in 0..2 {
             let count = rng.below(1500) as u32;
             pair.sides[n].packets = packets(&mut rng, EdgePair::FIRST[n], count);

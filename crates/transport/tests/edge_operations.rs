@@ -6,8 +6,6 @@ use weir_transport::Instant;
 use weir_transport::edge::{Event, Failure, Flags, Kind, Operation, Parameters, Scheduler};
 use weir_transport::testing::{EdgeAccess as Access, Endpoints, Line, Rng, TestMemory};
 
-const SCHEDULERS: [Scheduler; 4] =
-    [Scheduler::RoundRobin, Scheduler::WeightedRoundRobin, Scheduler::Dynamic, Scheduler::Auto];
 /// Each operation has a place of its own in each third of both memories: one that is read, one that the peer's WRITEs
 /// change, one that own READs change.
 const PLACE: u64 = 100_000;
@@ -52,29 +50,14 @@ fn operation(rng: &mut Rng, n: usize, bad: bool) -> Issued {
     Issued { operation, expected, ended: None, notified: 0, accesses: [0; 2] }
 }
 
-fn lines(rng: &mut Rng) -> Vec<Line> {
-    let count = [1, 2, 3, 5, 8, 64][rng.below(6) as usize];
-    let lossy = rng.chance(0.7);
-    (0..count)
-        .map(|_| Line {
-            rate: 10f64.powf(8.0 + rng.below(200) as f64 / 100.0),
-            delay: Duration::from_nanos(10f64.powf(3.0 + rng.below(400) as f64 / 100.0) as u64),
-            loss: if lossy { rng.below(150) as f64 / 1000.0 } else { 0.0 },
-            reordering: if lossy { 0.05 } else { 0.0 },
-            queue: 20_000 + rng.below(1 << 20),
-            deaf: None,
-        })
-        .collect()
-}
-
 /// Runs random operations of both sides; each is bad with this probability.
 fn run(seed: u64, bad: f64) {
     let mut rng = Rng(seed);
-    let lines = lines(&mut rng);
+    let lines = Line::random(&mut rng, (8.0, 200), (3.0, 400), 150);
     let parameters = [Parameters::MULTIEDGE, Parameters::TUNED][rng.below(2) as usize];
     let parameters = Parameters { window: [16, 64, 512][rng.below(3) as usize], ..parameters };
     let payload = [256, 1400, 8900][rng.below(3) as usize];
-    let scheduler = SCHEDULERS[rng.below(4) as usize];
+    let scheduler = Scheduler::ALL[rng.below(4) as usize];
     let mut endpoints = Endpoints::new(&lines, parameters, scheduler, payload, MEMORY as usize, seed);
     let mut issued: [Vec<Issued>; 2] = [vec![], vec![]];
     for (side, issued) in issued.iter_mut().enumerate() {

@@ -5,9 +5,6 @@ use weir_transport::Instant;
 use weir_transport::edge::{Order, Parameters, Scheduler};
 use weir_transport::testing::{EdgePair, Line};
 
-const SCHEDULERS: [Scheduler; 4] =
-    [Scheduler::RoundRobin, Scheduler::WeightedRoundRobin, Scheduler::Dynamic, Scheduler::Auto];
-
 fn ms(ms: u64) -> Instant {
     Instant(ms * 1_000_000)
 }
@@ -96,7 +93,7 @@ fn one_of_four(bad: Line, scheduler: Scheduler, bytes: u32) -> Seen {
 fn a_link_that_fails_loses_its_share_and_comes_back() {
     let good = Line::gigabits(1.0);
     for bad in [Line { loss: 1.0, ..good }, Line { loss: 0.3, ..good }] {
-        for scheduler in SCHEDULERS {
+        for scheduler in Scheduler::ALL {
             for bytes in [1500, 9000] {
                 let Seen { shares, rates, stall } = one_of_four(bad, scheduler, bytes);
                 let case = format!("{bad:?}, {scheduler:?}, {bytes} bytes: {shares:?} {rates:?} {stall:?}");
@@ -141,7 +138,7 @@ fn several_links_fail_at_once() {
     let good = Line::gigabits(1.0);
     let (dead, lossy) = (Line { loss: 1.0, ..good }, Line { loss: 0.3, ..good });
     for (bad, least) in [(vec![dead, dead], 1.9), (vec![dead, lossy], 1.9), (vec![dead, dead, dead, lossy], 0.1)] {
-        for scheduler in SCHEDULERS {
+        for scheduler in Scheduler::ALL {
             for bytes in [1500, 9000] {
                 let mut pair = EdgePair::new(&[good; 4], &[1; 4], parameters(scheduler), scheduler, 1);
                 pair.sides[0].packets = vec![(bytes, Order::Any); 300_000_000 / bytes as usize];
@@ -191,7 +188,7 @@ fn links_stay_full_for_long() {
     assert!(last > ms(12_000) && share > 0.99, "{last:?}: {share}");
 }
 
-/// Nothing comes back on a link: after a sign of that, acknowledgements go on others.
+/// Nothing comes back on a link: acknowledgements of sparse packets go on another, too.
 #[test]
 fn a_link_may_work_in_one_direction() {
     let one_way = Line { deaf: Some(0), ..Line::gigabits(1.0) };
@@ -227,7 +224,7 @@ fn sparse_packets_arrive_although_links_fail() {
 /// While no link works, nothing is lost; when one works again, everything arrives.
 #[test]
 fn nothing_is_lost_while_no_link_works() {
-    for scheduler in SCHEDULERS {
+    for scheduler in Scheduler::ALL {
         let good = Line::gigabits(1.0);
         let mut pair = EdgePair::new(&[good; 3], &[1; 3], parameters(scheduler), scheduler, 1);
         pair.sides[0].packets = vec![(1500, Order::Any); 50_000];

@@ -69,6 +69,11 @@ impl Seq {
         Seq(self.0.wrapping_add(count))
     }
 
+    /// The number `count` packets earlier.
+    pub const fn minus(self, count: u32) -> Seq {
+        Seq(self.0.wrapping_sub(count))
+    }
+
     /// The number after this one.
     pub const fn next(self) -> Seq {
         self.plus(1)
@@ -467,5 +472,6 @@ mod tests {
         assert_eq!(last.next(), Seq(0));
         assert!(last.before(Seq(3)) && !Seq(3).before(last));
         assert_eq!((Seq(3).since(last), last.since(Seq(3))), (4, -4));
+        assert_eq!(Seq(3).minus(4), last);
     }
 }

@@ -54,9 +54,6 @@ const ASLEEP: Duration = Duration::from_millis(1);
 /// short turn on another core ends.
 const TRIES: u32 = 200;
 
-/// Turns that take what has arrived by a moment, at most: a busy peer goes on to send.
-const CATCH_UP: u32 = 16;
-
 /// A posted burst of this many bytes goes out at once.
 const FULL_BURST: u32 = 64 << 10;
 
@@ -141,7 +138,7 @@ impl Adapter {
 
     /// Handles the packets that have come by now; waits for the engine.
     pub fn take_packets(&self) {
-        if self.check().is_ok() {
+        if !holds_engine() && self.check().is_ok() {
             self.with_engine(|engine| engine.take_packets(self));
         }
     }
@@ -192,15 +189,6 @@ impl Adapter {
     pub fn flush(&self) {
         if !holds_engine() && self.check().is_ok() {
             self.with_engine(|engine| engine.turn(self, Turn::FLUSH));
-        }
-    }
-
-    /// Takes what has arrived by now, and sends owed ACKs, as an adapter that works by itself would have. Waits for the
-    /// engine.
-    pub fn catch_up(&self) {
-        if !holds_engine() && self.check().is_ok() {
-            (0..CATCH_UP).find(|_| !self.with_engine(|engine| engine.turn(self, Turn::LOOK)));
-            self.flush();
         }
     }
 

@@ -246,8 +246,9 @@ impl Qp {
         }
         let ends = matches!(attr.qp_state, QpState::Reset | QpState::Error);
         if ends && mask.contains(AttrMask::STATE) {
-            // Requests with ACKs that have arrived have succeeded, and the QP forgets the ACKs that it owes.
-            adapter.catch_up();
+            // As on adapters, requests with ACKs that have arrived have succeeded. The QP forgets the ACKs that it owes.
+            adapter.take_packets();
+            adapter.flush();
         }
         // Between turns: a WQE that ends here may be part of a burst that still refers to application memory.
         let (result, state, dest) = adapter.between_turns(|| self.modify_protocol(attr, mask));

@@ -108,7 +108,7 @@ impl<B> Endpoint<B> {
     }
 
     /// A packet has come; `bytes` makes what is kept of its payload, if it is new. The caller has checked that the payload
-    /// has the piece's bytes, if the piece carries any, and none otherwise. What may be performed then, is.
+    /// is as long as [`Piece::payload`]. What may be performed then, is.
     pub fn handle<M: Memory<Bytes = B>>(
         &mut self,
         now: Instant,
@@ -306,8 +306,7 @@ impl<B> Endpoint<B> {
         order: Order,
         send: &mut impl FnMut(Packet<'_, B>),
     ) -> bool {
-        let carries = matches!(piece.action, Action::Write { .. } | Action::Response);
-        let payload = if carries { piece.bytes } else { 0 };
+        let payload = piece.payload();
         let (len, room) = (HEADER_LEN as u32 + payload, self.payload - payload);
         let Some(leaving) = self.connection.send(now, len, room, order, Content { piece, bytes }) else {
             return false;

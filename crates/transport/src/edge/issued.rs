@@ -93,7 +93,7 @@ impl Issued {
 
     /// The next packet, if one may be sent, which will have the number `seq`.
     pub fn next(&self, seq: Seq) -> Option<Next> {
-        let after_all = Order::AfterAll(Seq(seq.0.wrapping_sub(1)));
+        let after_all = Order::AfterAll(seq.minus(1));
         if let Some(number) = self.abandoned {
             // The peer must not meet a packet of the WRITE after it has forgotten the WRITE.
             let piece = Piece { number, action: Action::Abandon, offset: 0, bytes: 0 };

@@ -93,8 +93,8 @@ impl Link {
 
     /// Puts a packet on the link, or a question; returns its count.
     pub fn put(&mut self, now: Instant, seq: Option<Seq>, bytes: u32) -> u32 {
-        let only_questions = self.flight.iter().all(|flying| flying.seq.is_none());
-        if seq.is_none() && only_questions && self.flight.len() >= MOST_QUESTIONS {
+        let only_questions = || self.flight.iter().all(|flying| flying.seq.is_none());
+        if seq.is_none() && self.flight.len() >= MOST_QUESTIONS && only_questions() {
             self.flight.pop_front();
         }
         let count = self.count;

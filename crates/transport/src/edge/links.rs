@@ -231,8 +231,7 @@ impl Links {
 
     /// The shortest usual round trip of other links that are used.
     pub fn round_trip_of_others(&self, n: usize) -> Option<Duration> {
-        let others = self.all.iter().enumerate().filter(|(other, link)| *other != n && link.is_up());
-        others.filter_map(|(_, link)| link.rate.round_trip()).min()
+        self.others(n).filter(|link| link.is_up()).filter_map(|link| link.rate.round_trip()).min()
     }
 
     /// The next packet that is lost.
@@ -245,8 +244,7 @@ impl Links {
     fn overdue_at(&self, n: usize) -> Option<(Instant, bool)> {
         let link = &self.all[n];
         let oldest = link.flight.front().filter(|_| link.is_up())?;
-        let others = self.all.iter().enumerate().filter(|(other, _)| *other != n);
-        let others_answer = others.map(|(_, other)| other.answered).max().is_some_and(|at| at > oldest.at);
+        let others_answer = self.others(n).any(|other| other.answered > oldest.at);
         let answers = link.answered > oldest.at;
         let usual = link.rate.round_trip().unwrap_or_default() * SILENT_AFTER + 2 * self.parameters.ack_delay;
         (answers || others_answer).then(|| (oldest.at + usual.max(self.parameters.silence), !answers))
@@ -261,7 +259,7 @@ impl Links {
     fn recall(&mut self, n: usize) {
         while let Some(flying) = self.all[n].take_off(0) {
             if let Some(seq) = flying.seq {
-                self.lost.push_back(Lost { seq, put: Put { link: n, count: flying.count } });
+                self.goes_again(n, &flying, seq);
             }
         }
     }
@@ -276,8 +274,8 @@ impl Links {
         self.all[n].health.answered(now);
         if self.all[n].is_up() {
             // It has no share to make up for.
-            let others = self.all.iter().enumerate().filter(|(other, link)| *other != n && link.is_up());
-            let share = others.map(|(_, link)| link.scheduled / u64::from(link.weight)).max().unwrap_or(0);
+            let used = self.others(n).filter(|link| link.is_up());
+            let share = used.map(|link| link.scheduled / u64::from(link.weight)).max().unwrap_or(0);
             let link = &mut self.all[n];
             link.scheduled = link.scheduled.max(share * u64::from(link.weight));
             link.forget_losses();
@@ -300,6 +298,14 @@ impl Links {
 
     fn note_lost(&mut self, n: usize, flying: &Flying, seq: Seq) {
         self.all[n].note_fate(true);
+        self.goes_again(n, flying, seq);
+    }
+
+    fn goes_again(&mut self, n: usize, flying: &Flying, seq: Seq) {
         self.lost.push_back(Lost { seq, put: Put { link: n, count: flying.count } });
+    }
+
+    fn others(&self, n: usize) -> impl Iterator<Item = &Link> {
+        self.all.iter().enumerate().filter(move |(other, _)| *other != n).map(|(_, link)| link)
     }
 }

@@ -85,6 +85,13 @@ pub struct Piece {
     pub bytes: u32,
 }
 
+impl Piece {
+    /// Bytes that follow the piece.
+    pub fn payload(&self) -> u32 {
+        if matches!(self.action, Action::Write { .. } | Action::Response) { self.bytes } else { 0 }
+    }
+}
+
 /// What a piece is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {

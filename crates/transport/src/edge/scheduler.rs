@@ -18,6 +18,12 @@ pub enum Scheduler {
     Auto,
 }
 
+impl Scheduler {
+    /// All of them.
+    pub const ALL: [Scheduler; 4] =
+        [Scheduler::RoundRobin, Scheduler::WeightedRoundRobin, Scheduler::Dynamic, Scheduler::Auto];
+}
+
 /// A scheduler and what it remembers.
 #[derive(Debug)]
 pub(super) struct Schedule {
@@ -154,7 +160,7 @@ mod tests {
     #[test]
     fn a_link_can_be_avoided() {
         let two = links(&[10, 1]);
-        for scheduler in [Scheduler::RoundRobin, Scheduler::WeightedRoundRobin, Scheduler::Dynamic, Scheduler::Auto] {
+        for scheduler in Scheduler::ALL {
             let mut schedule = Schedule::new(scheduler);
             assert_eq!(schedule.choose(&two, 1, Some(0)), Some(1), "{scheduler:?}");
             assert_eq!(schedule.choose(&two[..1], 1, Some(0)), Some(0), "but not if it is the only one");

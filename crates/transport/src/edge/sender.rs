@@ -141,7 +141,7 @@ impl<C> Sender<C> {
 
     /// A new packet of so many bytes. `None`: there is no room.
     pub fn send(&mut self, now: Instant, bytes: u32, content: C) -> Option<(Departure, &C)> {
-        let link = if self.has_room() { self.links.choose(now, bytes, None) } else { None };
+        let link = if self.is_full() { None } else { self.links.choose(now, bytes, None) };
         let Some(link) = link else {
             self.refused[0] = true;
             return None;

@@ -2,7 +2,7 @@
 
 use super::network::{Arrived, Line, Network};
 use crate::Instant;
-use crate::edge::{Action, Endpoint, Event, Fault, Memory, Parameters, Piece, Scheduler, Setup};
+use crate::edge::{Endpoint, Event, Fault, Memory, Parameters, Piece, Scheduler, Setup};
 use crate::testing::EdgePair;
 use std::ops::Range;
 
@@ -153,8 +153,7 @@ impl Endpoints {
         let Arrived { to, header, ack, carried } = arrived;
         let (piece, bytes) = carried.unzip();
         if let Some((piece, bytes)) = piece.zip(bytes.as_ref()) {
-            let carries = matches!(piece.action, Action::Write { .. } | Action::Response);
-            assert_eq!(bytes.len(), if carries { piece.bytes as usize } else { 0 });
+            assert_eq!(bytes.len(), piece.payload() as usize);
         }
         let bytes = || bytes.expect("the header has a sequence number");
         let taken = self.sides[to].handle(self.now, (&header, ack.as_ref()), piece, bytes, &mut self.memories[to]);

@@ -62,7 +62,7 @@ fn near(input: &mut Input<'_>, seq: Seq) -> Seq {
     match input.byte() % 8 {
         0 => Seq(input.word()),
         1 => seq.plus(WINDOW),
-        2 => Seq(seq.0.wrapping_sub(1)),
+        2 => seq.minus(1),
         _ => seq.plus(u32::from(input.byte()) % (WINDOW + 4)),
     }
 }
@@ -104,7 +104,7 @@ fn ack(input: &mut Input<'_>, next: Seq) -> Ack {
     };
     let links = input.byte() % 6;
     Ack {
-        performed: near(input, Seq(next.0.wrapping_sub(WINDOW))),
+        performed: near(input, next.minus(WINDOW)),
         failures: u32::from(input.byte() % 4),
         heard: (0..links).map(|link| heard(input, link)).collect(),
         bitmap: (0..input.byte() % 4).map(|_| input.word()).collect(),
@@ -116,8 +116,7 @@ pub fn edge(bytes: &[u8]) {
     let mut parsed = Ack::default();
     _ = Header::parse(bytes, &mut parsed);
     let mut input = Input(bytes);
-    let scheduler = [Scheduler::RoundRobin, Scheduler::WeightedRoundRobin, Scheduler::Dynamic, Scheduler::Auto]
-        [usize::from(input.byte() % 4)];
+    let scheduler = Scheduler::ALL[usize::from(input.byte() % 4)];
     let parameters = if input.byte().is_multiple_of(2) { Parameters::TUNED } else { Parameters::MULTIEDGE };
     let first = [Seq(input.word()), Seq(input.word())];
     let setup = Setup { parameters: Parameters { window: WINDOW, ..parameters }, scheduler, peer: 7, first };
@@ -145,7 +144,7 @@ pub fn edge(bytes: &[u8]) {
             }
             _ => {
                 let seq = near(&mut input, victim.received);
-                let before = Seq(seq.0.wrapping_sub(WINDOW));
+                let before = seq.minus(WINDOW);
                 let order = match input.byte() % 4 {
                     0 => Order::AfterOne(near(&mut input, before)),
                     1 => Order::AfterAll(near(&mut input, before)),
@@ -157,7 +156,7 @@ pub fn edge(bytes: &[u8]) {
                     link: if input.byte().is_multiple_of(8) { input.byte() } else { input.byte() % LINKS as u8 },
                     count: if input.byte().is_multiple_of(4) { input.word() } else { u32::from(input.byte()) },
                     packet,
-                    received: near(&mut input, Seq(victim.next.0.wrapping_sub(WINDOW))),
+                    received: near(&mut input, victim.next.minus(WINDOW)),
                     asks: input.byte().is_multiple_of(4),
                 };
                 let ack = input.byte().is_multiple_of(2).then(|| ack(&mut input, victim.next));

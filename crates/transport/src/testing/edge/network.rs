@@ -26,6 +26,24 @@ pub struct Line {
 }
 
 impl Line {
+    /// 1 to 64 random links. `rate` and `delay`: the least power of ten, bits per second and ns, and by how many
+    /// hundredths of a power it may be larger; `loss`: the largest, in thousandths.
+    pub fn random(rng: &mut Rng, rate: (f64, u64), delay: (f64, u64), loss: u64) -> Vec<Line> {
+        let count = [1, 2, 3, 5, 8, 64][rng.below(6) as usize];
+        let lossy = rng.chance(0.7);
+        let power = |rng: &mut Rng, (least, more): (f64, u64)| 10f64.powf(least + rng.below(more) as f64 / 100.0);
+        (0..count)
+            .map(|_| Line {
+                rate: power(rng, rate),
+                delay: Duration::from_nanos(power(rng, delay) as u64),
+                loss: if lossy { rng.below(loss) as f64 / 1000.0 } else { 0.0 },
+                reordering: if lossy { 0.05 } else { 0.0 },
+                queue: 20_000 + rng.below(1 << 20),
+                deaf: None,
+            })
+            .collect()
+    }
+
     /// A link of so many Gbit/s, 20 µs long, that loses nothing.
     pub fn gigabits(gigabits: f64) -> Line {
         Line {
