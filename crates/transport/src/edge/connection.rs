@@ -162,14 +162,15 @@ impl<C, T> Connection<C, T> {
         Some((header(link), &self.ack))
     }
 
-    /// A header has come. `packet` makes what is kept of its packet, and is called if the packet is new. `done` gets the
+    /// A header has come. `packet` makes what is kept of its packet, is called if the packet is new, and
+    /// gets whether the packet has to wait for others. `done` gets the
     /// contents of packets that have arrived at the peer. Returns whether the packet was new. Call `perform` next.
     pub fn handle(
         &mut self,
         now: Instant,
         header: &Header,
         ack: Option<&Ack>,
-        packet: impl FnOnce() -> T,
+        packet: impl FnOnce(bool) -> T,
         mut done: impl FnMut(Seq, C),
     ) -> Result<bool, Refusal> {
         if usize::from(header.link) >= self.sender.links().len() {
@@ -182,7 +183,7 @@ impl<C, T> Connection<C, T> {
         let arrival = self.receiver.receive(now, header, self.sequencer.performed());
         match (arrival, header.packet) {
             (Arrival::Beyond, _) => return Err(Refusal::Beyond),
-            (Arrival::New, Some((seq, order))) => self.sequencer.arrive(seq, order, packet()),
+            (Arrival::New, Some((seq, order))) => self.sequencer.arrive(seq, order, packet),
             _ => {}
         }
         self.heard_on = header.link;

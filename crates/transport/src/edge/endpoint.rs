@@ -8,12 +8,12 @@
 
 use super::connection::{Connection, Refusal, Setup};
 use super::issued::Issued;
-use super::operation::{Action, Event, Memory, Operation, Piece};
+use super::operation::{Event, Memory, Operation};
 use super::reads;
 use super::sender::LinkState;
 use crate::Instant;
 use std::collections::{HashMap, VecDeque};
-use weir_wire::edge::{Ack, HEADER_LEN, Header, Order, Seq};
+use weir_wire::edge::{Ack, Action, HEADER_LEN, Header, Order, PIECE_LEN, Piece, Seq};
 
 /// Notifications that wait for the program, at most.
 const MOST_NOTIFICATIONS: usize = 4096;
@@ -107,14 +107,14 @@ impl<B> Endpoint<B> {
         self.connection.links()
     }
 
-    /// A packet has come; `bytes` makes what is kept of its payload, if it is new. The caller has checked that the payload
-    /// is as long as [`Piece::payload`]. What may be performed then, is.
+    /// A packet has come; `bytes` makes what is kept of its payload, if it is new, and gets whether it is used by this
+    /// call, or has to wait. The caller has checked that the payload is as long as [`Piece::payload`]. What may be performed then, is.
     pub fn handle<M: Memory<Bytes = B>>(
         &mut self,
         now: Instant,
         (header, ack): (&Header, Option<&Ack>),
         piece: Option<Piece>,
-        bytes: impl FnOnce() -> B,
+        bytes: impl FnOnce(bool) -> B,
         memory: &mut M,
     ) -> Result<(), Refusal> {
         let refusal = match piece {
@@ -124,7 +124,7 @@ impl<B> Endpoint<B> {
         };
         // What the peer says of this side's packets counts.
         let taken = Header { packet: header.packet.filter(|_| refusal.is_none()), ..*header };
-        let packet = || (piece.expect("as the header has said"), bytes());
+        let packet = |waits| (piece.expect("as the header has said"), bytes(waits));
         let is_new = self.connection.handle(now, &taken, ack, packet, |_, _| ());
         if let (Ok(true), Some(Piece { action: Action::Read { .. }, .. })) = (&is_new, piece) {
             self.requests += 1;
@@ -307,7 +307,7 @@ impl<B> Endpoint<B> {
         send: &mut impl FnMut(Packet<'_, B>),
     ) -> bool {
         let payload = piece.payload();
-        let (len, room) = (HEADER_LEN as u32 + payload, self.payload - payload);
+        let (len, room) = ((HEADER_LEN + PIECE_LEN) as u32 + payload, self.payload - payload);
         let Some(leaving) = self.connection.send(now, len, room, order, Content { piece, bytes }) else {
             return false;
         };

@@ -5,10 +5,10 @@
 //!
 //! When an operation is complete, nothing of it is on the way: neither memory is read or written for it any more.
 
-use super::operation::{Action, Event, Failure, Fault, Flags, Kind, Operation, Piece};
+use super::operation::{Event, Failure, Fault, Flags, Kind, Operation};
 use super::reads::{self, Reads};
 use std::collections::VecDeque;
-use weir_wire::edge::{Order, Seq};
+use weir_wire::edge::{Action, Order, Piece, Seq};
 
 /// Operations of this side that are not complete.
 #[derive(Debug)]

@@ -7,6 +7,7 @@
 //!
 //! | file | |
 //! | --- | --- |
+//! | `opening` | how two processes agree on a connection; `pairing`: which of their addresses are the ends of links |
 //! | `connection` | both halves as one |
 //! | `sender` | the window, and what goes again |
 //! | `links` | which link is next, losses, links that fail; `link`: what is on one; `rate`: how fast it is; `health`: whether it works; `scheduler`: which is chosen |
@@ -20,8 +21,10 @@ mod health;
 mod issued;
 mod link;
 mod links;
+mod opening;
 mod operation;
 mod order;
+mod pairing;
 mod parameters;
 mod rate;
 mod reads;
@@ -31,8 +34,10 @@ mod sender;
 
 pub use connection::{Connection, Leaving, Refusal, Setup};
 pub use endpoint::{Endpoint, Packet};
-pub use operation::{Action, Event, Failure, Fault, Flags, Kind, Memory, Operation, Piece};
+pub use opening::{Agreed, Numbers, Opening, Outcome, Own};
+pub use operation::{Event, Failure, Fault, Flags, Kind, Memory, Operation};
+pub use pairing::{Pair, pairs};
 pub use parameters::Parameters;
 pub use scheduler::Scheduler;
 pub use sender::LinkState;
-pub use weir_wire::edge::{Ack, Header, MAX_LINKS, Order, Seq};
+pub use weir_wire::edge::{Ack, Action, Address, Header, Hello, MAX_LINKS, Order, Piece, Seq};

@@ -51,18 +51,20 @@ impl<T> Sequencer<T> {
         Seq(self.performed as u32)
     }
 
-    /// Takes a packet that arrives for the first time, within the window, with a sound order.
-    pub fn arrive(&mut self, seq: Seq, order: Order, packet: T) {
+    /// Takes a packet that arrives for the first time, within the window, with a sound order. `packet` makes what is kept of
+    /// it, and gets whether it has to wait for others.
+    pub fn arrive(&mut self, seq: Seq, order: Order, packet: impl FnOnce(bool) -> T) {
         let at = self.position(seq);
         debug_assert!(at >= self.performed && at - self.performed < self.slots.len() as u64);
-        *self.slot(at) = Slot::Held(packet);
+        let waits = match order {
+            Order::Any => false,
+            Order::AfterOne(other) => !self.is_performed(other),
+            Order::AfterAll(other) => self.position(other) >= self.performed,
+        };
+        *self.slot(at) = Slot::Held(packet(waits));
         match order {
-            Order::AfterOne(other) if !self.is_performed(other) => {
-                self.after_one.insert((self.position(other), at));
-            }
-            Order::AfterAll(other) if self.position(other) >= self.performed => {
-                self.after_all.insert((self.position(other), at));
-            }
+            Order::AfterOne(other) if waits => _ = self.after_one.insert((self.position(other), at)),
+            Order::AfterAll(other) if waits => _ = self.after_all.insert((self.position(other), at)),
             _ => self.ready.push_back(at),
         }
     }
@@ -127,11 +129,11 @@ mod tests {
     fn packets_without_an_order_are_performed_as_they_come() {
         let mut sequencer = Sequencer::new(8, FIRST);
         for n in [5, 1, 7] {
-            sequencer.arrive(at(n), Order::Any, n);
+            sequencer.arrive(at(n), Order::Any, |_| n);
         }
         assert_eq!(perform(&mut sequencer), [5, 1, 7]);
         assert_eq!(sequencer.performed(), FIRST);
-        sequencer.arrive(FIRST, Order::Any, 0);
+        sequencer.arrive(FIRST, Order::Any, |_| 0);
         assert_eq!(perform(&mut sequencer), [0]);
         assert_eq!(sequencer.performed(), at(2));
     }
@@ -139,27 +141,33 @@ mod tests {
     #[test]
     fn a_packet_waits_for_another() {
         let mut sequencer = Sequencer::new(8, FIRST);
-        sequencer.arrive(at(4), Order::AfterOne(at(3)), 4);
-        sequencer.arrive(at(5), Order::AfterOne(at(3)), 5);
-        sequencer.arrive(at(6), Order::AfterOne(at(5)), 6);
+        sequencer.arrive(at(4), Order::AfterOne(at(3)), |waits| {
+            assert!(waits);
+            4
+        });
+        sequencer.arrive(at(5), Order::AfterOne(at(3)), |_| 5);
+        sequencer.arrive(at(6), Order::AfterOne(at(5)), |_| 6);
         assert_eq!(perform(&mut sequencer), [0; 0]);
-        sequencer.arrive(at(3), Order::Any, 3);
+        sequencer.arrive(at(3), Order::Any, |_| 3);
         assert_eq!(perform(&mut sequencer), [3, 4, 5, 6]);
-        sequencer.arrive(at(7), Order::AfterOne(at(4)), 7);
+        sequencer.arrive(at(7), Order::AfterOne(at(4)), |waits| {
+            assert!(!waits);
+            7
+        });
         assert_eq!(perform(&mut sequencer), [7], "for one that has been performed it does not wait");
-        sequencer.arrive(at(0), Order::AfterOne(Seq(FIRST.0 - 1)), 0);
+        sequencer.arrive(at(0), Order::AfterOne(Seq(FIRST.0 - 1)), |_| 0);
         assert_eq!(perform(&mut sequencer), [0], "nor for one of long ago");
     }
 
     #[test]
     fn a_packet_waits_for_all_before_another() {
         let mut sequencer = Sequencer::new(8, FIRST);
-        sequencer.arrive(at(2), Order::AfterAll(at(1)), 2);
-        sequencer.arrive(at(4), Order::AfterAll(at(3)), 4);
-        sequencer.arrive(at(1), Order::Any, 1);
+        sequencer.arrive(at(2), Order::AfterAll(at(1)), |_| 2);
+        sequencer.arrive(at(4), Order::AfterAll(at(3)), |_| 4);
+        sequencer.arrive(at(1), Order::Any, |_| 1);
         assert_eq!(perform(&mut sequencer), [1]);
-        sequencer.arrive(at(3), Order::Any, 3);
-        sequencer.arrive(at(0), Order::Any, 0);
+        sequencer.arrive(at(3), Order::Any, |_| 3);
+        sequencer.arrive(at(0), Order::Any, |_| 0);
         assert_eq!(perform(&mut sequencer), [3, 0, 2, 4]);
         assert_eq!(sequencer.performed(), at(5));
     }

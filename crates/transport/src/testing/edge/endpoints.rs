@@ -2,7 +2,7 @@
 
 use super::network::{Arrived, Line, Network};
 use crate::Instant;
-use crate::edge::{Endpoint, Event, Fault, Memory, Parameters, Piece, Scheduler, Setup};
+use crate::edge::{Endpoint, Event, Fault, Memory, Parameters, Scheduler, Setup};
 use crate::testing::EdgePair;
 use std::ops::Range;
 
@@ -62,7 +62,7 @@ pub struct Endpoints {
     pub now: Instant,
     pub sides: [Endpoint<Vec<u8>>; 2],
     pub memories: [TestMemory; 2],
-    network: Network<Option<(Piece, Vec<u8>)>>,
+    network: Network<Option<Vec<u8>>>,
 }
 
 impl Endpoints {
@@ -121,9 +121,9 @@ impl Endpoints {
         for n in 0..2 {
             let (network, now) = (&mut self.network, self.now);
             self.sides[n].transmit(now, &mut self.memories[n], |(header, ack, carried)| {
-                let carried = carried.map(|(piece, bytes)| (piece, bytes.clone()));
-                let payload = carried.as_ref().map_or(0, |(_, bytes)| bytes.len() as u32);
-                network.put(now, n, &header, ack, payload, carried);
+                let (piece, bytes) = carried.unzip();
+                let payload = bytes.map_or(0, |bytes| bytes.len() as u32);
+                network.put(now, n, (&header, ack, piece.as_ref()), payload, bytes.cloned());
             });
             while let Some(event) = self.sides[n].poll_event() {
                 see(n, event, &self.memories);
@@ -145,17 +145,12 @@ impl Endpoints {
         true
     }
 
-    fn deliver(
-        &mut self,
-        arrived: Arrived<Option<(Piece, Vec<u8>)>>,
-        see: &mut impl FnMut(usize, Event, &[TestMemory; 2]),
-    ) {
-        let Arrived { to, header, ack, carried } = arrived;
-        let (piece, bytes) = carried.unzip();
+    fn deliver(&mut self, arrived: Arrived<Option<Vec<u8>>>, see: &mut impl FnMut(usize, Event, &[TestMemory; 2])) {
+        let Arrived { to, header, ack, piece, carried: bytes } = arrived;
         if let Some((piece, bytes)) = piece.zip(bytes.as_ref()) {
             assert_eq!(bytes.len(), piece.payload() as usize);
         }
-        let bytes = || bytes.expect("the header has a sequence number");
+        let bytes = |_| bytes.expect("the header has a sequence number");
         let taken = self.sides[to].handle(self.now, (&header, ack.as_ref()), piece, bytes, &mut self.memories[to]);
         taken.expect("the peer keeps to the rules");
         while let Some(event) = self.sides[to].poll_event() {

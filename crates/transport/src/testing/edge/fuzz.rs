@@ -10,7 +10,7 @@ use crate::edge::{
 };
 use crate::testing::fuzz::Input;
 use std::time::Duration;
-use weir_wire::edge::{HEADER_LEN, Heard, MAX_ACK_LEN};
+use weir_wire::edge::{HEADER_LEN, Heard, MAX_ACK_LEN, PIECE_LEN};
 
 const WINDOW: u32 = 16;
 const MEMORY: usize = 4096;
@@ -32,10 +32,13 @@ struct Victim {
 impl Victim {
     fn send(&mut self) {
         let (next, received) = (&mut self.next, &mut self.received);
-        self.endpoint.transmit(self.now, &mut self.memory, |(header, ack, _)| {
-            let mut bytes = [0; HEADER_LEN + MAX_ACK_LEN];
-            let len = header.emit(ack, &mut bytes);
-            assert!(Header::parse(&bytes[..len], &mut Ack::default()).is_ok_and(|(parsed, ..)| parsed == header));
+        self.endpoint.transmit(self.now, &mut self.memory, |(header, ack, carried)| {
+            let mut bytes = [0; HEADER_LEN + MAX_ACK_LEN + PIECE_LEN];
+            let piece = carried.map(|(piece, _)| piece);
+            let len = header.emit(ack, piece.as_ref(), &mut bytes);
+            let mut heard = Ack::default();
+            let parsed = Header::parse(&bytes[..len], &mut heard).expect("this side keeps to the format");
+            assert_eq!((parsed.header, parsed.piece), (header, piece));
             assert!(usize::from(header.link) < LINKS, "there is no such link");
             *received = header.received;
             if let Some((seq, _)) = header.packet.filter(|(seq, _)| !seq.before(*next)) {
@@ -162,7 +165,7 @@ pub fn edge(bytes: &[u8]) {
                 let ack = input.byte().is_multiple_of(2).then(|| ack(&mut input, victim.next));
                 let piece = (input.byte() % 16 > 0 && packet.is_some()).then(|| piece(&mut input));
                 let payload = vec![1; piece.map_or(0, |piece| piece.bytes as usize % 200)];
-                _ = victim.endpoint.handle(victim.now, (&header, ack.as_ref()), piece, || payload, &mut victim.memory);
+                _ = victim.endpoint.handle(victim.now, (&header, ack.as_ref()), piece, |_| payload, &mut victim.memory);
             }
         }
         victim.send();

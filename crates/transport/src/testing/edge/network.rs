@@ -1,12 +1,12 @@
 //! Links between two sides, with rates, delays, queues and losses.
 
 use crate::Instant;
-use crate::edge::{Ack, Header};
+use crate::edge::{Ack, Header, Piece};
 use crate::testing::Rng;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::time::Duration;
-use weir_wire::edge;
+use weir_wire::edge::{self, Parsed};
 
 /// What a link does to packets, in both directions.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -82,6 +82,7 @@ pub(super) struct Arrived<P> {
     pub to: usize,
     pub header: Header,
     pub ack: Option<Ack>,
+    pub piece: Option<Piece>,
     pub carried: P,
 }
 
@@ -96,19 +97,18 @@ impl<P> Network<P> {
         }
     }
 
-    /// Side `from` puts a packet on the header's link; `payload`: bytes besides header and acknowledgement. Returns its
-    /// bytes.
+    /// Side `from` puts a packet on the header's link; `payload`: bytes besides header, acknowledgement and piece. Returns
+    /// its bytes.
     pub fn put(
         &mut self,
         now: Instant,
         from: usize,
-        header: &Header,
-        ack: Option<&Ack>,
+        (header, ack, piece): (&Header, Option<&Ack>, Option<&Piece>),
         payload: u32,
         carried: P,
     ) -> u64 {
-        let mut bytes = vec![0; edge::HEADER_LEN + edge::MAX_ACK_LEN];
-        let len = header.emit(ack, &mut bytes);
+        let mut bytes = vec![0; edge::HEADER_LEN + edge::MAX_ACK_LEN + edge::PIECE_LEN];
+        let len = header.emit(ack, piece, &mut bytes);
         bytes.truncate(len);
         let size = len as u64 + u64::from(payload);
         let (link, line) = (usize::from(header.link), self.lines[usize::from(header.link)]);
@@ -137,9 +137,9 @@ impl<P> Network<P> {
         self.flying.peek().filter(|flying| flying.at <= now)?;
         let Flying { to, bytes, carried, .. } = self.flying.pop()?;
         let mut ack = Ack::default();
-        let (header, has_ack, rest) = Header::parse(&bytes, &mut ack).expect("this is what was sent");
+        let Parsed { header, has_ack, piece, rest } = Header::parse(&bytes, &mut ack).expect("this is what was sent");
         assert!(rest.is_empty());
-        Some(Arrived { to, header, ack: has_ack.then_some(ack), carried })
+        Some(Arrived { to, header, ack: has_ack.then_some(ack), piece, carried })
     }
 }
 

@@ -88,7 +88,7 @@ impl EdgePair {
         while let Some((header, packet)) = connection.poll_again(now) {
             let payload = packet.map_or(0, |packet| packets[*packet as usize].0 - edge::HEADER_LEN as u32);
             *again += usize::from(packet.is_some());
-            put[usize::from(header.link)] += network.put(now, n, &header, None, payload, packet.copied());
+            put[usize::from(header.link)] += network.put(now, n, (&header, None, None), payload, packet.copied());
         }
         while let Some(&(bytes, order)) = packets.get(*sent).filter(|_| connection.has_room()) {
             let packet = *sent as u32;
@@ -96,18 +96,18 @@ impl EdgePair {
             *sent += 1;
             let payload = bytes - edge::HEADER_LEN as u32;
             let header = &leaving.header;
-            put[usize::from(header.link)] += network.put(now, n, header, leaving.ack, payload, Some(packet));
+            put[usize::from(header.link)] += network.put(now, n, (header, leaving.ack, None), payload, Some(packet));
         }
         while let Some((header, ack)) = connection.poll_ack(now) {
             *acks += 1;
-            put[usize::from(header.link)] += network.put(now, n, &header, Some(ack), 0, None);
+            put[usize::from(header.link)] += network.put(now, n, (&header, Some(ack), None), 0, None);
         }
     }
 
-    fn deliver(&mut self, Arrived { to, header, ack, carried }: Arrived<Option<u32>>) {
+    fn deliver(&mut self, Arrived { to, header, ack, carried, .. }: Arrived<Option<u32>>) {
         assert!(header.connection == 8 - to as u32);
         let EdgeSide { connection, performed, arrived, .. } = &mut self.sides[to];
-        let packet = || carried.expect("the header has a sequence number");
+        let packet = |_| carried.expect("the header has a sequence number");
         let taken = connection.handle(self.now, &header, ack.as_ref(), packet, |_, packet| arrived.push(packet));
         taken.expect("the peer keeps to the window");
         while let Some((_, packet)) = connection.perform(self.now) {

@@ -1,44 +1,11 @@
-//! Packets of a connection over several links: a header in front of a frame or RoCE packet, an acknowledgement, or both.
-//!
-//! The header has two numbers. The *sequence number* says which packet of the connection it is, and a packet that goes
-//! again keeps it. The *count* says how many packets the sender has put on this link before: a link keeps their order,
-//! so a count that is missing shows a loss at once, however late other links are. The fields, big-endian:
-//!
-//! | offset | bytes | field |
-//! | ---: | ---: | --- |
-//! | 0 | 1 | bit 0: a packet follows, and it has a sequence number; bit 1: an acknowledgement follows; bit 2: the sender asks for one; bits 3 and 4: what `order` is (0 nothing, 1 one packet, 2 all) |
-//! | 1 | 1 | 4 zero bits, and [`VERSION`] where a BTH has its transport header version |
-//! | 2 | 1 | the sender's number of the link, 0 ..= 63 |
-//! | 3 | 1 | 0 |
-//! | 4 | 4 | the receiver's number of the connection |
-//! | 8 | 4 | sequence number; 0 without a packet |
-//! | 12 | 4 | count; 0 without a packet and without asking |
-//! | 16 | 4 | order: the sequence number that bits 3 and 4 speak of |
-//! | 20 | 4 | received: all packets before this sequence number have arrived |
-//! | 24 | | acknowledgement, packet |
-//!
-//! The acknowledgement, which repeats no field of the header:
-//!
-//! | offset | bytes | field |
-//! | ---: | ---: | --- |
-//! | 0 | 4 | performed: all packets before this sequence number have been performed |
-//! | 4 | 4 | failures: of these packets, how many have failed, in packets that say so |
-//! | 8 | 1 | number of links *n* |
-//! | 9 | 1 | number of words *w* |
-//! | 10 | 2 | 0 |
-//! | 12 | 8*n* | for each link its number (1 byte), 0 (1 byte), how long ago its newest packet came (2 bytes, 2 µs, at most 65535), the count of that packet (4 bytes) |
-//! | | 4*w* | bitmap: bit *b* of word *k* (bit 0 is the lowest): packet `received` + 1 + 32*k* + *b* has arrived |
+//! The header of a packet of a connection over several links, and its acknowledgement.
 
-use std::fmt;
+use super::{EdgeError, MAX_LINKS, Order, PIECE_LEN, Piece, Seq, VERSION};
 use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Where RoCE packets have 0 and frames 1.
-pub const VERSION: u8 = 2;
 /// Bytes of the header.
 pub const HEADER_LEN: usize = Raw::LEN;
-/// The most links of a connection.
-pub const MAX_LINKS: usize = 64;
 /// The most packets that may be open at a time: those that a bitmap can have, and the one before.
 pub const MAX_WINDOW: u32 = 32 * MAX_WORDS as u32 + 1;
 /// The most bytes of an acknowledgement.
@@ -48,60 +15,16 @@ pub const MAX_ACK_LEN: usize = RawAck::LEN + MAX_LINKS * RawHeard::LEN + MAX_WOR
 const MAX_WORDS: usize = 128;
 /// The unit of times in an acknowledgement, ns.
 const HELD_UNIT: u64 = 2_000;
+/// Where the check is in the header.
+const CHECK: std::ops::Range<usize> = 24..28;
 
 const PACKET: u8 = 1 << 0;
 const ACK: u8 = 1 << 1;
 const ASKS: u8 = 1 << 2;
 const ORDER_SHIFT: u8 = 3;
-
-/// The sequence number of a packet: 32 bits, wrapping. Order is defined within half of the number space.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Seq(pub u32);
-
-impl Seq {
-    /// The signed distance from `other` to `self`.
-    pub const fn since(self, other: Seq) -> i32 {
-        self.0.wrapping_sub(other.0) as i32
-    }
-
-    /// The number `count` packets later.
-    pub const fn plus(self, count: u32) -> Seq {
-        Seq(self.0.wrapping_add(count))
-    }
-
-    /// The number `count` packets earlier.
-    pub const fn minus(self, count: u32) -> Seq {
-        Seq(self.0.wrapping_sub(count))
-    }
-
-    /// The number after this one.
-    pub const fn next(self) -> Seq {
-        self.plus(1)
-    }
-
-    /// Whether `self` comes before `other`.
-    pub const fn before(self, other: Seq) -> bool {
-        self.since(other) < 0
-    }
-}
-
-impl fmt::Debug for Seq {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "seq {}", self.0)
-    }
-}
-
-/// When a packet may be performed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Order {
-    /// At any time.
-    #[default]
-    Any,
-    /// When this earlier packet has been performed.
-    AfterOne(Seq),
-    /// When this packet and all before it have been performed.
-    AfterAll(Seq),
-}
+const ORDER: u8 = 3 << ORDER_SHIFT;
+const PIECE: u8 = 1 << 5;
+const RESERVED: u8 = 3 << 6;
 
 /// The header of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -145,36 +68,12 @@ pub struct Ack {
     pub bitmap: Vec<u32>,
 }
 
-/// Why bytes are no packet of a connection over several links.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum EdgeError {
-    #[error("{len} bytes are too short for what the header says")]
-    Truncated { len: usize },
-    #[error("header version {0} instead of {VERSION}")]
-    Version(u8),
-    #[error("a bit is set that must be 0")]
-    Reserved,
-    #[error("no link has number {0}")]
-    Link(u8),
-    #[error("an acknowledgement speaks twice of link {0}")]
-    Twice(u8),
-    #[error("an acknowledgement speaks of {0} links")]
-    Links(u8),
-    #[error("a bitmap of {0} words is too long")]
-    Bitmap(u8),
-}
-
-/// Whether a datagram between Weir peers has this header.
-pub fn is_edge(bytes: &[u8]) -> bool {
-    bytes.get(1).is_some_and(|flags| flags & 0x0f == VERSION)
-}
-
 impl Header {
-    /// Writes the header, and the acknowledgement if there is one, to the front of `out`; returns their length.
+    /// Writes the header, the acknowledgement and the piece, if there are such, to the front of `out`; returns their length.
     ///
     /// # Panics
     /// If `out` is shorter than that, or if the acknowledgement has more links or words than fit into one.
-    pub fn emit(&self, ack: Option<&Ack>, out: &mut [u8]) -> usize {
+    pub fn emit(&self, ack: Option<&Ack>, piece: Option<&Piece>, out: &mut [u8]) -> usize {
         let (seq, order) = self.packet.unwrap_or_default();
         let (kind, after) = match order {
             Order::Any => (0, Seq(0)),
@@ -184,7 +83,7 @@ impl Header {
         let bit = |bit: u8, is: bool| if is { bit } else { 0 };
         let bits = bit(PACKET, self.packet.is_some()) | bit(ACK, ack.is_some()) | bit(ASKS, self.asks);
         let raw = Raw {
-            flags: bits | (kind << ORDER_SHIFT),
+            flags: bits | (kind << ORDER_SHIFT) | bit(PIECE, piece.is_some()),
             version: VERSION,
             link: self.link,
             zero: 0,
@@ -193,28 +92,40 @@ impl Header {
             count: self.count.into(),
             order: after.0.into(),
             received: self.received.0.into(),
+            check: U32::ZERO,
         };
         out[..Raw::LEN].copy_from_slice(raw.as_bytes());
-        Raw::LEN + ack.map_or(0, |ack| ack.emit(&mut out[Raw::LEN..]))
+        let mut len = Raw::LEN + ack.map_or(0, |ack| ack.emit(&mut out[Raw::LEN..]));
+        if let Some(piece) = piece {
+            piece.emit(&mut out[len..]);
+            len += PIECE_LEN;
+        }
+        let check = crc32fast::hash(&out[..len]);
+        out[CHECK].copy_from_slice(&check.to_be_bytes());
+        len
     }
 
-    /// Parses a header, and the acknowledgement after it into `ack`. Returns the header, whether there is an
-    /// acknowledgement, and the bytes after both. An error leaves anything in `ack`.
-    pub fn parse<'a>(bytes: &'a [u8], ack: &mut Ack) -> Result<(Header, bool, &'a [u8]), EdgeError> {
+    /// Parses a header, the acknowledgement after it into `ack`, and the piece after that. An error leaves anything in
+    /// `ack`.
+    pub fn parse<'a>(bytes: &'a [u8], ack: &mut Ack) -> Result<Parsed<'a>, EdgeError> {
         let truncated = EdgeError::Truncated { len: bytes.len() };
         let (raw, rest) = Raw::ref_from_prefix(bytes).map_err(|_| truncated)?;
         if raw.version & 0x0f != VERSION {
             return Err(EdgeError::Version(raw.version & 0x0f));
         }
         let (seq, after) = (Seq(raw.seq.get()), Seq(raw.order.get()));
-        let order = match raw.flags >> ORDER_SHIFT {
+        let order = match (raw.flags & ORDER) >> ORDER_SHIFT {
             0 if after == Seq(0) => Order::Any,
             1 => Order::AfterOne(after),
             2 => Order::AfterAll(after),
             _ => return Err(EdgeError::Reserved),
         };
         let has_packet = raw.flags & PACKET != 0;
-        if raw.version >> 4 != 0 || raw.zero != 0 || !has_packet && (seq, order) != Default::default() {
+        let has_piece = raw.flags & PIECE != 0;
+        if raw.version >> 4 != 0 || raw.zero != 0 || raw.flags & RESERVED != 0 {
+            return Err(EdgeError::Reserved);
+        }
+        if !has_packet && (has_piece || (seq, order) != Default::default()) {
             return Err(EdgeError::Reserved);
         }
         if !has_packet && raw.flags & ASKS == 0 && raw.count != U32::ZERO {
@@ -233,8 +144,32 @@ impl Header {
         };
         let has_ack = raw.flags & ACK != 0;
         let rest = if has_ack { ack.read(rest).map_err(|error| error.unwrap_or(truncated))? } else { rest };
-        Ok((header, has_ack, rest))
+        let (piece, rest) = match has_piece {
+            true => Piece::read(rest).map(|(piece, rest)| (Some(piece), rest)),
+            false => Ok((None, rest)),
+        }
+        .map_err(|error| error.unwrap_or(truncated))?;
+        let mut check = crc32fast::Hasher::new();
+        check.update(&bytes[..CHECK.start]);
+        check.update(&[0; 4]);
+        check.update(&bytes[CHECK.end..bytes.len() - rest.len()]);
+        if check.finalize() != raw.check.get() {
+            return Err(EdgeError::Check);
+        }
+        Ok(Parsed { header, has_ack, piece, rest })
     }
+}
+
+/// A packet that has been parsed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parsed<'a> {
+    pub header: Header,
+    /// An acknowledgement was there.
+    pub has_ack: bool,
+    /// The packet begins with it.
+    pub piece: Option<Piece>,
+    /// What else the packet carries.
+    pub rest: &'a [u8],
 }
 
 /// Bytes of an acknowledgement that speaks of so many links, and of so many packets after `Header::received`.
@@ -323,6 +258,7 @@ struct Raw {
     count: U32,
     order: U32,
     received: U32,
+    check: U32,
 }
 
 impl Raw {
@@ -361,6 +297,7 @@ impl RawHeard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::edge::{Action, is_edge};
 
     fn header() -> Header {
         Header {
@@ -380,7 +317,7 @@ mod tests {
 
     fn bytes(header: &Header, ack: Option<&Ack>) -> Vec<u8> {
         let mut out = vec![0xee; HEADER_LEN + MAX_ACK_LEN];
-        let len = header.emit(ack, &mut out);
+        let len = header.emit(ack, None, &mut out);
         out.truncate(len);
         out
     }
@@ -394,6 +331,7 @@ mod tests {
             &[0x21, 0x22, 0x23, 0x24],
             &[0x31, 0x32, 0x33, 0x34],
             &[0x41, 0x42, 0x43, 0x44],
+            &[0, 0, 0, 0],
             &[0x51, 0x52, 0x53, 0x54],
             &[0x81, 0x82, 0x83, 0x84],
             &[1, 2, 0, 0],
@@ -402,11 +340,19 @@ mod tests {
         ];
         let (header, ack) = (header(), ack());
         let mut emitted = bytes(&header, Some(&ack));
-        assert_eq!(emitted, expected.concat());
+        let expected = expected.concat();
+        assert_eq!(emitted[CHECK], crc32fast::hash(&expected).to_be_bytes());
+        assert_eq!(
+            (&emitted[..CHECK.start], &emitted[CHECK.end..]),
+            (&expected[..CHECK.start], &expected[CHECK.end..])
+        );
         assert_eq!(emitted.len(), HEADER_LEN + ack.wire_len());
         emitted.extend(b"rest");
         let mut parsed = Ack::default();
-        assert_eq!(Header::parse(&emitted, &mut parsed), Ok((header, true, &b"rest"[..])));
+        assert_eq!(
+            Header::parse(&emitted, &mut parsed),
+            Ok(Parsed { header, has_ack: true, piece: None, rest: &b"rest"[..] })
+        );
         assert_eq!(parsed, ack);
         assert!(is_edge(&emitted) && !crate::frame::is_frame(&emitted));
     }
@@ -417,8 +363,8 @@ mod tests {
             for asks in [false, true] {
                 let count = if packet.is_some() || asks { 5 } else { 0 };
                 let header = Header { packet: packet.map(|order| (Seq(9), order)), asks, count, ..header() };
-                let parsed = bytes(&header, None);
-                assert_eq!(Header::parse(&parsed, &mut Ack::default()), Ok((header, false, &[][..])));
+                let parsed = Parsed { header, has_ack: false, piece: None, rest: &[][..] };
+                assert_eq!(Header::parse(&bytes(&header, None), &mut Ack::default()), Ok(parsed));
             }
         }
     }
@@ -449,7 +395,9 @@ mod tests {
         };
         let ack = HEADER_LEN;
         assert_eq!(with(1, 1), Err(EdgeError::Version(1)));
-        for (at, value) in [(0, 0x1f), (0, 0x27), (0, 0x16), (1, 0x12), (3, 1), (ack + 10, 1), (ack + 13, 1)] {
+        for (at, value) in
+            [(0, 0x1f), (0, 0x57), (0, 0x97), (0, 0x16), (0, 0x36), (1, 0x12), (3, 1), (ack + 10, 1), (ack + 13, 1)]
+        {
             assert_eq!(with(at, value), Err(EdgeError::Reserved), "byte {at}");
         }
         assert_eq!(with(2, 64), Err(EdgeError::Link(64)));
@@ -467,11 +415,20 @@ mod tests {
     }
 
     #[test]
-    fn order_and_distance_wrap() {
-        let last = Seq(u32::MAX);
-        assert_eq!(last.next(), Seq(0));
-        assert!(last.before(Seq(3)) && !Seq(3).before(last));
-        assert_eq!((Seq(3).since(last), last.since(Seq(3))), (4, -4));
-        assert_eq!(Seq(3).minus(4), last);
+    fn a_damaged_header_acknowledgement_or_piece_is_refused() {
+        let piece = Piece { number: 1, action: Action::Read { address: 2 }, offset: 3, bytes: 4 };
+        let mut good = vec![0; HEADER_LEN + MAX_ACK_LEN + PIECE_LEN + 1];
+        let len = header().emit(Some(&ack()), Some(&piece), &mut good);
+        good.truncate(len + 1);
+        let parsed = Parsed { header: header(), has_ack: true, piece: Some(piece), rest: &good[len..] };
+        assert_eq!(Header::parse(&good, &mut Ack::default()), Ok(parsed));
+        for at in 0..len {
+            let mut bad = good.clone();
+            bad[at] ^= 0x10;
+            assert!(Header::parse(&bad, &mut Ack::default()).is_err(), "byte {at}");
+        }
+        for len in HEADER_LEN..len {
+            assert_eq!(Header::parse(&good[..len], &mut Ack::default()), Err(EdgeError::Truncated { len }));
+        }
     }
 }
