@@ -147,6 +147,9 @@ impl Opening {
     /// A hello has come. `derive`: this side's numbers for one who asks with this number of a connection; the same for the
     /// same number, as long as no connection has ended since.
     pub fn handle(&mut self, hello: &Hello, own: &Own<'_>, derive: impl Fn(u32) -> Numbers) -> Outcome {
+        if hello.unknown {
+            return Outcome::default();
+        }
         let peer = hello.connection;
         let asked = self.asking.map(|asking| asking.numbers);
         let known = self.agreed.filter(|(_, agreed)| *agreed == peer).map(|(numbers, _)| numbers);
@@ -198,6 +201,7 @@ fn hello(own: &Own<'_>, numbers: &Numbers, ask: u64, answer: u64) -> Hello {
         lists_all: own.lists_all,
         pieces: own.pieces,
         refuses: false,
+        unknown: false,
         addresses: own.addresses.to_vec(),
     }
 }
