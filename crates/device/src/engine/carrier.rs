@@ -2,11 +2,13 @@
 
 use crate::Errno;
 use crate::config::Config;
-use crate::os::deaths;
-use crate::os::interfaces::DeviceInfo;
+use crate::engine::peers::hello;
+use crate::os::interfaces::{DeviceInfo, RDMA_HEADERS};
 use crate::os::locks::{RankedMutex, rank};
 use crate::os::per_process::PerProcess;
 use crate::os::threads;
+use crate::os::{clock, deaths};
+use crate::slot::is_slot_port;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,13 +16,20 @@ use std::time::SystemTime;
 use weir_link::capture::{Capture, CaptureOptions};
 use weir_link::faults::Faults;
 use weir_link::{Carrier, Ports};
+use weir_links::{Bundle, Settings};
+use weir_transport::edge::Scheduler;
 
 /// Stack of the thread that writes a capture, bytes.
 const STACK: usize = 256 << 10;
 
+/// The most bytes of a packet of a QP: payload, headers, pad.
+const LARGEST: usize = 4096 + RDMA_HEADERS + 4;
+
 /// The ports, with capture and fault injection around them if configured; the capture records what fault
-/// injection did. Error: the capture file.
+/// injection did. Around both, what joins the interfaces of a device that has several: capture and faults are about what
+/// is on each. Errors: the capture file; there are no random numbers.
 pub fn wrap(ports: Ports, device: &DeviceInfo, config: &Config) -> Result<Box<dyn Carrier>, Errno> {
+    let port = ports.port();
     let mut carrier: Box<dyn Carrier> = match &config.capture {
         None => Box::new(ports),
         Some(path) => {
@@ -44,6 +53,18 @@ pub fn wrap(ports: Ports, device: &DeviceInfo, config: &Config) -> Result<Box<dy
             });
         }
         carrier = Box::new(faults);
+    }
+    if device.is_joined() {
+        let settings = Settings {
+            interfaces: device.links.clone(),
+            scheduler: Scheduler::Auto,
+            port,
+            largest: LARGEST,
+            is_peer: is_slot_port,
+            is_control: |packet| packet.starts_with(&hello::MAGIC),
+            clock: || clock::now().0,
+        };
+        carrier = Box::new(Bundle::new(carrier, settings)?);
     }
     Ok(carrier)
 }

@@ -313,5 +313,6 @@ fn device(slot: u16) -> DeviceInfo {
         has_speed: true,
         gids: vec![Some(address(slot))],
         notes: Vec::new(),
+        links: Default::default(),
     }
 }

@@ -12,6 +12,7 @@ pub mod grow;
 pub mod handlers;
 pub mod headroom;
 pub mod interfaces;
+pub mod joined;
 pub mod locks;
 pub mod mask;
 pub mod name;
