@@ -50,7 +50,7 @@ fn of(links: Interfaces, devices: &[DeviceInfo], namespace: u64) -> Option<Devic
         name: NAME.into(),
         ifname: first.ifname.clone(),
         ifindex: first.ifindex,
-        guid: first.guid ^ 1 << 56,
+        guid: first.guid ^ 1 << 58,
         mac: first.mac,
         if_mtu: mtu.saturating_sub(edge::HEADER_LEN as u32),
         up: members.iter().any(|member| member.up),

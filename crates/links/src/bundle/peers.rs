@@ -3,7 +3,7 @@
 use super::session::Session;
 use crate::interfaces::Interfaces;
 use siphasher::sip::SipHasher13;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,6 +16,8 @@ const MOST_PEERS: usize = 4096;
 /// From so many on, those are forgotten that got nothing for so long.
 const FEW_PEERS: usize = 64;
 const QUIET: Duration = Duration::from_secs(60);
+/// Answers that are remembered.
+const MOST_ANSWERED: usize = 64;
 /// A packet for an unknown connection is answered at most so often.
 const UNKNOWN_EVERY: Duration = Duration::from_millis(1);
 
@@ -50,6 +52,8 @@ pub(super) struct Peers {
     questions: u64,
     told_unknown: Instant,
     sweep_at: usize,
+    /// What was answered lately to processes that asked, oldest first.
+    answered: VecDeque<(Key, Numbers)>,
 }
 
 impl Peers {
@@ -75,6 +79,7 @@ impl Peers {
             questions: 0,
             told_unknown: Instant(0),
             sweep_at: FEW_PEERS,
+            answered: VecDeque::new(),
         })
     }
 
@@ -108,7 +113,9 @@ impl Peers {
         let Some(key) = self.all[n].key else { return };
         self.questions += 1;
         let (secret, questions) = (self.secret, self.questions);
-        self.all[n].opening.ask(now, || numbers(secret, &key, (1, questions)));
+        // A peer that has just asked gets the numbers that it has been answered: both questions lead to one connection.
+        let answered = self.answered.iter().rfind(|(other, _)| *other == key).map(|(_, numbers)| *numbers);
+        self.all[n].opening.ask(now, || answered.unwrap_or_else(|| numbers(secret, &key, (1, questions))));
     }
 
     /// The question that is due, and where it goes.
@@ -130,6 +137,12 @@ impl Peers {
             // A process that asks for the first time leaves no trace: its address may be forged.
             let mut opening = Opening::default();
             let Outcome { reply, agreed, .. } = opening.handle(hello, &own, derive);
+            if hello.ask != 0 && agreed.is_none() {
+                if self.answered.len() >= MOST_ANSWERED {
+                    self.answered.pop_front();
+                }
+                self.answered.push_back((key, derive(hello.connection)));
+            }
             if let Some(agreed) = agreed {
                 let n = self.entry(key, now)?;
                 self.all[n].opening = opening;
@@ -181,6 +194,7 @@ impl Peers {
             self.by_connection.remove(&session.own);
             self.generation += 1;
         }
+        self.answered.retain(|(other, _)| *other != key);
         let mut agreed = agreed.clone();
         if agreed.links.is_empty() {
             agreed.links.push(self.only_link(key));

@@ -278,6 +278,25 @@ fn each_qp_gets_its_packets_in_order_over_all_links() {
 }
 
 #[test]
+fn two_sides_that_begin_at_once_lose_nothing() {
+    for wait in [0, 5, 15, 25, 35, 45, 60, 100] {
+        let mut world = World::new([&[1, 2], &[1, 2]], 1);
+        world.machines[0].send(&[vec![CONTROL; 40]]);
+        world.run(Duration::from_micros(wait));
+        world.machines[1].send(&[vec![CONTROL; 40]]);
+        for n in 0..300 {
+            world.machines.iter_mut().for_each(|machine| machine.send(&[packet(5, n, 100)]));
+            world.run(Duration::from_micros(7));
+        }
+        world.run(Duration::from_millis(50));
+        for machine in &world.machines {
+            let of_qps: Vec<_> = machine.got.iter().filter(|got| got[0] == 4).map(|got| number(got).1).collect();
+            assert_eq!(of_qps.len(), 300, "{wait} µs apart");
+        }
+    }
+}
+
+#[test]
 fn a_control_packet_overtakes_none_and_none_overtakes_it() {
     let mut world = World::new([&[1, 2], &[1, 2]], 1);
     world.line(2, (1e9, 200_000, 0));
