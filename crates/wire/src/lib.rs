@@ -7,6 +7,7 @@
 //! [`edge`]: what is in front of packets over several links.
 #![forbid(unsafe_code)]
 
+pub mod burst;
 pub mod cm;
 pub mod edge;
 #[macro_use]

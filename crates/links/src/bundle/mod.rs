@@ -33,6 +33,7 @@ use std::os::fd::RawFd;
 use weir_link::{Arrival, Carrier, Group, Inbox, LinkReport, Outbox, SendError};
 use weir_transport::Instant;
 use weir_transport::edge::{Hello, Scheduler};
+use weir_wire::burst;
 use weir_wire::edge::MAX_HELLO_LEN;
 
 /// Bytes of packets that pass as they are, in one send, and groups of them.
@@ -173,7 +174,8 @@ impl<C: Carrier> Carrier for Bundle<C> {
                 self.peers.ask(n, now);
                 self.serve(n, now);
             }
-            for datagram in outbox.datagrams(group) {
+            // Over several links an ACK would not come with the packets that it follows.
+            for datagram in burst::ack_first(outbox.datagrams(group), |datagram| datagram) {
                 let session = session.filter(|(_, is)| *is).and_then(|(n, _)| self.peers.all[n].session.as_mut());
                 match session.filter(|session| session.takes(datagram.len()) && datagram.len() <= self.pool.size()) {
                     Some(session) => {

@@ -4,6 +4,7 @@ use crate::engine::testing::{FIRST_PSN, Rig, address, connected};
 use std::net::{IpAddr, SocketAddr};
 use weir_transport::{AttrMask, Data, Psn, QpAttr, SendOp};
 use weir_wire::{Aeth, Bth, Destination, Deth, Headers, Placement};
+use weir_wire::{Opcode, Operation};
 
 /// A peer that is no Weir process: its QPN is of no slot.
 const FOREIGN: u32 = 17;
