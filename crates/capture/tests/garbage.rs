@@ -27,7 +27,7 @@ fn sample() -> Vec<u8> {
     let info = InterfaceInfo { name: "eth0", description: "", application: "weir" };
     let mut writer = Writer::new(&mut bytes, &info, 1);
     for i in 0..8u64 {
-        let info = PacketInfo { timestamp: i, direction: Direction::In, comment: "remark" };
+        let info = PacketInfo { interface: 0, timestamp: i, direction: Direction::In, comment: "remark" };
         writer.packet(&info, &[&[0x45; 60]]).unwrap();
     }
     writer.statistics(9, 8, 0);
