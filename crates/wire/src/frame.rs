@@ -302,6 +302,13 @@ mod tests {
                 }
                 Err(error) => assert_eq!(error, ParseError::UnknownOpcode(code)),
             }
+            let room = frame.len() - ICRC_LEN;
+            for kept in 0..frame.len() {
+                match super::headers(&frame[..kept], room) {
+                    Ok(found) => assert_eq!((Ok(found), kept >= HEADER_LEN), (parse(&frame).map(|p| p.headers), true)),
+                    Err(_) => assert!(kept < HEADER_LEN || parse(&frame).is_err()),
+                }
+            }
             assert_eq!(parse_any(&frame), parse(&frame));
             assert_eq!(Packet::parse(&frame), Err(ParseError::Version(VERSION)), "an adapter takes it for a packet");
         }

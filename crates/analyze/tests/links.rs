@@ -1,0 +1,297 @@
+//! Connections over several links are analyzed as if there were one link: what links send again, lose and reorder is no
+//! finding about QPs, and what QPs do is found as without them.
+
+#[path = "common/documents.rs"]
+mod documents;
+#[path = "common/packets.rs"]
+mod packets;
+
+use documents::{finding, kinds};
+use packets::{REQUESTER, RESPONDER, START, headers};
+use std::collections::HashSet;
+use std::net::IpAddr;
+use weir_analyze::report::Document;
+use weir_analyze::{Analysis, Options};
+use weir_capture::{Frame, LinkType};
+use weir_wire::edge::{Ack, HEADER_LEN, Header, Hello, MAX_ACK_LEN, Order, Seq};
+use weir_wire::ip::Envelope;
+use weir_wire::{ICRC_LEN, ROCE_PORT, icrc};
+
+/// The number of the connection that packets of the requester have, and those of the responder.
+const CONNECTIONS: [u32; 2] = [0x1234_5678, 0x9abc_def0];
+/// The first packets of both.
+const FIRST: [u32; 2] = [u32::MAX - 2, 500];
+
+/// What goes over a link.
+#[derive(Clone, Copy, Debug)]
+enum What {
+    /// Sequence number, from 0; name and PSN of the packet.
+    Packet(u32, &'static str, u32),
+    /// All packets of the other side before this one have arrived.
+    Acknowledgement(u32),
+    Hello,
+}
+
+/// A datagram in a capture.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    microseconds: u64,
+    from_requester: bool,
+    link: u8,
+    what: What,
+}
+
+/// How packets are encoded.
+#[derive(Clone, Copy, Debug)]
+enum Encoding {
+    Links(fn(Seq) -> Order),
+    /// Each packet on port 4791 with the addresses of the first link, as a control.
+    Plain,
+}
+
+/// Each packet follows the one before it, as those of one QP do.
+const CHAINED: Encoding = Encoding::Links(|seq| Order::AfterOne(seq.minus(1)));
+const ANY_ORDER: Encoding = Encoding::Links(|_| Order::Any);
+
+fn packet(microseconds: u64, from_requester: bool, link: u8, seq: u32, name: &'static str, psn: u32) -> Sent {
+    Sent { microseconds, from_requester, link, what: What::Packet(seq, name, psn) }
+}
+
+/// Both hellos.
+fn hellos() -> [Sent; 2] {
+    [true, false].map(|from_requester| Sent { microseconds: 0, from_requester, link: 0, what: What::Hello })
+}
+
+fn frame(sent: &Sent, encoding: Encoding) -> Option<Vec<u8>> {
+    let Sent { from_requester, link, what, .. } = *sent;
+    let side = usize::from(!from_requester);
+    let sender_first = Seq(FIRST[side]);
+    let header = |packet, received: u32| Header {
+        connection: CONNECTIONS[side],
+        link,
+        count: 0,
+        packet,
+        received: Seq(FIRST[1 - side]).plus(received),
+        asks: false,
+    };
+    let (link, payload) = match what {
+        What::Packet(seq, name, psn) => {
+            let (headers, payload) = headers(from_requester, name, psn, Some(1000));
+            let mut inner = vec![0; headers.len() + payload.next_multiple_of(4) as usize];
+            headers.emit(&mut inner);
+            // Right for no addresses at all.
+            inner.extend([0xcc; ICRC_LEN]);
+            match encoding {
+                Encoding::Plain => {
+                    let body = inner.len() - ICRC_LEN;
+                    let icrc = icrc::compute(&envelope(from_requester, 0, [50_000, ROCE_PORT]), &inner[..body]);
+                    inner[body..].copy_from_slice(&icrc.to_le_bytes());
+                    return Some(ethernet(&envelope(from_requester, 0, [50_000, ROCE_PORT]), &inner));
+                }
+                Encoding::Links(order) => {
+                    let seq = sender_first.plus(seq);
+                    let mut bytes = vec![0; HEADER_LEN];
+                    header(Some((seq, order(seq))), 0).emit(None, None, &mut bytes);
+                    (link, [bytes, inner].concat())
+                }
+            }
+        }
+        _ if matches!(encoding, Encoding::Plain) => return None,
+        What::Acknowledgement(received) => {
+            let mut bytes = vec![0; HEADER_LEN + MAX_ACK_LEN];
+            let len = header(None, received).emit(Some(&Ack::default()), None, &mut bytes);
+            (link, bytes[..len].to_vec())
+        }
+        What::Hello => {
+            let hello = Hello {
+                ask: 1,
+                answer: 2,
+                connection: CONNECTIONS[1 - side],
+                first: sender_first,
+                lists_all: false,
+                pieces: false,
+                refuses: false,
+                addresses: vec![],
+            };
+            (link, hello.encode())
+        }
+    };
+    let ports = if from_requester { [20_481, 20_482] } else { [20_482, 20_481] };
+    Some(ethernet(&envelope(from_requester, link, ports), &payload))
+}
+
+fn envelope(from_requester: bool, link: u8, [src_port, dst_port]: [u16; 2]) -> Envelope {
+    let [one, other] = [1, 2].map(|host| IpAddr::from([10, 0, link, host]));
+    let [src, dst] = if from_requester { [one, other] } else { [other, one] };
+    Envelope { src, dst, src_port, dst_port, ip_id: 0, dont_fragment: true }
+}
+
+fn ethernet(envelope: &Envelope, payload: &[u8]) -> Vec<u8> {
+    let mut head = [0; 48];
+    let len = envelope.emit(payload.len(), 0, 64, &mut head);
+    [&[2; 12][..], &[0x08, 0x00], &head[..len], payload].concat()
+}
+
+/// The document of captures, each a file.
+fn analyzed(files: &[&[Sent]], encoding: Encoding) -> Document {
+    let mut analysis = Analysis::new(Options::default());
+    for (file, sent) in files.iter().enumerate() {
+        for (at, sent) in sent.iter().enumerate() {
+            let Some(bytes) = frame(sent, encoding) else { continue };
+            let time = START + sent.microseconds * 1000;
+            analysis.frame(file as u16, &Frame::new(at as u64 + 1, time, LinkType::Ethernet, &bytes));
+        }
+    }
+    let names: Vec<String> = (0..files.len()).map(|file| format!("{file}.pcap")).collect();
+    Document::new(&analysis.finish(), &names)
+}
+
+fn set(kinds: &[&'static str]) -> HashSet<&'static str> {
+    kinds.iter().copied().collect()
+}
+
+/// WRITEs and their ACKs, each direction over both links in turn.
+fn alternating(count: u32) -> Vec<Sent> {
+    let write = |n: u32| packet(10 * u64::from(n), true, (n % 2) as u8, n, "write", n);
+    let ack = |n: u32| packet(10 * u64::from(n) + 5, false, ((n + 1) % 2) as u8, n, "ack", n);
+    (0..count).flat_map(|n| [write(n), ack(n)]).collect()
+}
+
+/// Nothing is found, and all packets are those of one connection.
+#[track_caller]
+fn assert_clean(document: &Document, packets: u64) {
+    assert_eq!(kinds(document), set(&[]));
+    let [connection] = &document.connections[..] else { panic!("{} connections", document.connections.len()) };
+    let qps: HashSet<Option<u32>> = connection.ends.iter().map(|end| end.qp).collect();
+    assert_eq!(qps, HashSet::from([Some(REQUESTER), Some(RESPONDER)]));
+    let [half, ..] = &connection.halves[..] else { panic!("no requests") };
+    assert_eq!((half.packets, half.repeats), (packets, 0));
+}
+
+#[test]
+fn the_links_of_a_connection_are_one_connection() {
+    let sent = alternating(100);
+    for encoding in [CHAINED, ANY_ORDER] {
+        assert_clean(&analyzed(&[&sent], encoding), 200);
+        let with_hellos = [&hellos()[..], &sent].concat();
+        let document = analyzed(&[&with_hellos], encoding);
+        assert_clean(&document, 200);
+        assert_eq!((document.capture.packets, document.capture.link_datagrams), (200, 2));
+        let addresses = document.connections[0].ends.clone().map(|end| end.address);
+        assert_eq!(addresses, ["10.0.0.1", "10.0.0.2"], "those of the hellos");
+    }
+}
+
+#[test]
+fn a_packet_that_is_sent_again_over_another_link_counts_once() {
+    let mut sent = alternating(40);
+    for n in [30, 20, 11, 5] {
+        let copy = Sent { link: 1 - sent[n].link, microseconds: sent[n].microseconds + 400, ..sent[n] };
+        sent.push(copy);
+    }
+    sent.sort_by_key(|sent| sent.microseconds);
+    for encoding in [CHAINED, ANY_ORDER] {
+        let document = analyzed(&[&sent], encoding);
+        assert_clean(&document, 80);
+        assert_eq!((document.capture.packets, document.capture.copies), (80, 4));
+    }
+    let plain = analyzed(&[&sent], Encoding::Plain);
+    assert_ne!(plain.connections[0].halves[0].repeats, 0, "without the header they are repetitions");
+}
+
+#[test]
+fn links_that_overtake_each_other_lose_and_reorder_nothing() {
+    // The second link is 35 µs slower, and one packet comes 12 ms late over the first.
+    let arrives = |n: u32| match n {
+        40 => 12_400,
+        _ => 10 * u64::from(n) + if n % 2 == 1 { 35 } else { 0 },
+    };
+    let write = |n: u32| packet(arrives(n), true, (n % 2) as u8, n, "write", n);
+    let mut sent: Vec<Sent> = (0..80).map(write).collect();
+    sent.sort_by_key(|sent| sent.microseconds);
+    // The responder answers what it has performed.
+    let performed = |n: u32| (0..=n).map(arrives).max().unwrap_or(0);
+    sent.extend((0..80).map(|n| packet(performed(n) + 3, false, 0, n, "ack", n)));
+    sent.sort_by_key(|sent| sent.microseconds);
+    for encoding in [CHAINED, ANY_ORDER] {
+        for begin in [&[][..], &hellos()] {
+            assert_clean(&analyzed(&[&[begin, &sent].concat()], encoding), 160);
+        }
+    }
+    assert_ne!(kinds(&analyzed(&[&sent], Encoding::Plain)), set(&[]), "without the header they are late");
+}
+
+#[test]
+fn random_links_show_nothing() {
+    let mut seed = 0x9e37_79b9_u64;
+    let mut random = |below: u64| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed % below
+    };
+    let (mut sent, mut performed, mut copies) = (hellos().to_vec(), 0, 0);
+    for n in 0..3000 {
+        let left = 1000 + 4 * u64::from(n);
+        let delay = 20 + random(200);
+        sent.push(packet(left + delay, true, random(4) as u8, n, "send", n));
+        if random(20) == 0 {
+            sent.push(packet(left + delay + 1 + random(5000), true, random(4) as u8, n, "send", n));
+            copies += 1;
+        }
+        performed = performed.max(left + delay);
+        sent.push(packet(performed + 2, false, random(4) as u8, n, "ack", n));
+    }
+    sent.sort_by_key(|sent| sent.microseconds);
+    for encoding in [CHAINED, ANY_ORDER] {
+        let document = analyzed(&[&sent], encoding);
+        assert_clean(&document, 6000);
+        assert_eq!(document.capture.copies, copies);
+    }
+}
+
+#[test]
+fn what_qps_do_is_found_over_links_too() {
+    // A READ that is repeated because the requester dropped its response: the packets have new sequence numbers.
+    let mut sent = vec![packet(0, true, 0, 0, "read", 5), packet(5, false, 1, 0, "response", 5)];
+    sent.extend([packet(527, true, 1, 1, "read", 5), packet(620, false, 0, 1, "response", 5)]);
+    let document = analyzed(&[&sent], CHAINED);
+    assert_eq!(kinds(&document), set(&["requester-page-fault"]));
+    let fault = finding(&document, "requester-page-fault");
+    assert_eq!((fault.count, fault.cost_ns, fault.cost_packets), (1, 522_000, 1));
+}
+
+#[test]
+fn packets_that_the_capture_lacks_hold_up_what_follows_until_the_peer_has_them() {
+    // The capture lacks the header's sequence number 2, which was a packet of another QP.
+    let mut sent = hellos().to_vec();
+    sent.extend([0, 1, 3, 4].map(|seq| packet(10 * u64::from(seq), true, 0, seq, "write", seq.min(2) + seq / 4)));
+    let answered = Sent { microseconds: 50, from_requester: false, link: 1, what: What::Acknowledgement(5) };
+    sent.push(answered);
+    sent.extend((0..4).map(|n| packet(60 + u64::from(n), false, 0, n, "ack", n)));
+    let document = analyzed(&[&sent], ANY_ORDER);
+    assert_clean(&document, 8);
+    assert_eq!(document.capture.link_datagrams, 3);
+}
+
+#[test]
+fn captures_of_both_sides_are_one_connection() {
+    let sent = alternating(60);
+    let [client, server] = [0, 20].map(|delay| {
+        let mut sent: Vec<Sent> = sent
+            .iter()
+            .map(|sent| Sent {
+                microseconds: sent.microseconds + if sent.from_requester { delay } else { 20 - delay },
+                ..*sent
+            })
+            .collect();
+        sent.sort_by_key(|sent| sent.microseconds);
+        sent
+    });
+    for files in [[&client[..], &server], [&server, &client]] {
+        let document = analyzed(&files, CHAINED);
+        assert_eq!(document.connections.len(), 1);
+        assert_eq!(document.capture.copies, 0, "another place is no other link");
+        assert_clean(&document, 120);
+    }
+}
