@@ -76,7 +76,8 @@ fn frame(sent: &Sent, encoding: Encoding) -> Option<Vec<u8>> {
     };
     let (link, payload) = match what {
         What::Packet(seq, name, psn) => {
-            let (headers, payload) = headers(from_requester, name, psn, Some(1000));
+            let extra = if name == "rnr" { 14 } else { 1000 };
+            let (headers, payload) = headers(from_requester, name, psn, Some(extra));
             let mut inner = vec![0; headers.len() + payload.next_multiple_of(4) as usize];
             headers.emit(&mut inner);
             // Right for no addresses at all.
@@ -293,5 +294,83 @@ fn captures_of_both_sides_are_one_connection() {
         assert_eq!(document.connections.len(), 1);
         assert_eq!(document.capture.copies, 0, "another place is no other link");
         assert_clean(&document, 120);
+    }
+}
+
+/// What QPs send in bursts, at the requester: some messages meet RNR NAKs, some responses are dropped.
+fn bursts(count: u64) -> Vec<(u64, bool, &'static str, u32)> {
+    let mut all = Vec::new();
+    let mut psn = 0;
+    for burst in 0..count {
+        let (start, of) = (1000 + 20_000 * burst, 1 + burst as u32 % 7);
+        let mut row = |at: u64, from_requester: bool, name: &'static str, of: u32| {
+            all.extend((0..of).map(|n| (start + at + u64::from(n), from_requester, name, psn + n)));
+        };
+        match burst % 4 {
+            0 => {
+                row(0, true, "write", of);
+                row(100, false, "ack", of);
+            }
+            1 => {
+                row(0, true, "read", of);
+                row(100, false, "response", of);
+            }
+            2 => {
+                row(0, true, "send", of);
+                row(100, false, "rnr", 1);
+                row(5000, true, "send", of);
+                row(5100, false, "ack", of);
+            }
+            _ => {
+                row(0, true, "read", of);
+                row(100, false, "response", of);
+                row(1500, true, "read", of);
+                row(1600, false, "response", of);
+            }
+        }
+        psn += of;
+    }
+    all
+}
+
+#[test]
+fn the_analysis_is_that_of_a_link_without_flaws() {
+    let mut seed = 0x2545_f491_u64;
+    let mut random = |below: u64| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed % below
+    };
+    let (mut ideal, mut seen) = (hellos().to_vec(), hellos().to_vec());
+    let (mut seqs, mut performed) = ([0, 0], 0);
+    for (left, from_requester, name, psn) in bursts(200) {
+        let seq = seqs[usize::from(from_requester)];
+        seqs[usize::from(from_requester)] += 1;
+        // What leaves is captured where it leaves; what comes is late by a time of its own.
+        let arrived = left + if from_requester { 0 } else { random(60) };
+        if !from_requester {
+            performed = performed.max(arrived);
+        }
+        let at = if from_requester { left } else { performed };
+        ideal.push(packet(at, from_requester, 0, seq, name, psn));
+        seen.push(packet(arrived, from_requester, random(3) as u8, seq, name, psn));
+        if random(10) == 0 {
+            seen.push(packet(arrived + 1 + random(300), from_requester, random(3) as u8, seq, name, psn));
+        }
+    }
+    ideal.sort_by_key(|sent| sent.microseconds);
+    seen.sort_by_key(|sent| sent.microseconds);
+    let facts = |document: &Document| {
+        let findings = document.findings.iter();
+        let findings = findings.map(|finding| (finding.kind, finding.count, finding.cost_ns, finding.text.clone()));
+        (findings.collect::<Vec<_>>(), format!("{:?}", document.connections))
+    };
+    let expected = facts(&analyzed(&[&ideal], Encoding::Plain));
+    assert!(expected.0.len() >= 2, "{expected:?}");
+    for encoding in [CHAINED, ANY_ORDER] {
+        let document = analyzed(&[&seen], encoding);
+        assert!(document.capture.copies > 50);
+        assert_eq!(facts(&document), expected);
     }
 }

@@ -13,7 +13,7 @@ pub struct InterfaceInfo<'a> {
     pub application: &'a str,
 }
 
-/// An interface whose packets are recorded.
+/// An interface of which packets are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedInterface<'a> {
     pub name: &'a str,

@@ -1,7 +1,7 @@
 //! Datagrams of connections over several links: packets with a header in front, and what else links carry.
 
 use super::address::Address;
-use super::network;
+use super::ethertype;
 use super::rdma::{Covered, Edge, Encapsulation, RdmaPacket};
 use super::udp::{self, Udp};
 use crate::frame::{Frame, LinkType};
@@ -39,7 +39,7 @@ pub fn find_links(frame: &Frame<'_>) -> Option<LinkDatagram> {
 
 /// The same in the bytes of a frame.
 pub(crate) fn find_links_in(link_type: LinkType, data: &[u8]) -> Option<LinkDatagram> {
-    let network = network(link_type, data)?;
+    let network = ethertype::behind(link_type, data)?;
     let udp = udp::find(network.ethertype, network.bytes)?;
     let content = if Hello::is_hello(udp.payload) {
         LinkContent::Hello(Hello::decode(udp.payload).ok()?)

@@ -28,18 +28,7 @@ pub fn find<'a>(frame: &Frame<'a>) -> Option<RdmaPacket<'a>> {
 pub fn find_in(link_type: LinkType, data: &[u8]) -> Option<RdmaPacket<'_>> {
     match link_type {
         LinkType::Infiniband => infiniband::infiniband(data),
-        _ => in_network(network(link_type, data)?),
-    }
-}
-
-/// What follows the link header.
-#[inline]
-fn network(link_type: LinkType, data: &[u8]) -> Option<Network<'_>> {
-    match link_type {
-        LinkType::Ethernet => ethertype::of_ethernet(data),
-        LinkType::Cooked => ethertype::of_cooked(data),
-        LinkType::Cooked2 => ethertype::of_cooked2(data),
-        LinkType::Infiniband | LinkType::Other(_) => None,
+        _ => in_network(ethertype::behind(link_type, data)?),
     }
 }
 
