@@ -256,6 +256,8 @@ fn what_qps_do_is_found_over_links_too() {
     // A READ that is repeated because the requester dropped its response: the packets have new sequence numbers.
     let mut sent = vec![packet(0, true, 0, 0, "read", 5), packet(5, false, 1, 0, "response", 5)];
     sent.extend([packet(527, true, 1, 1, "read", 5), packet(620, false, 0, 1, "response", 5)]);
+    // The first packets are gathered until then, and both directions are taken together.
+    sent.extend([packet(9000, true, 0, 2, "write", 6), packet(9005, false, 0, 2, "ack", 6)]);
     let document = analyzed(&[&sent], CHAINED);
     assert_eq!(kinds(&document), set(&["requester-page-fault"]));
     let fault = finding(&document, "requester-page-fault");
@@ -264,15 +266,27 @@ fn what_qps_do_is_found_over_links_too() {
 
 #[test]
 fn packets_that_the_capture_lacks_hold_up_what_follows_until_the_peer_has_them() {
-    // The capture lacks the header's sequence number 2, which was a packet of another QP.
     let mut sent = hellos().to_vec();
-    sent.extend([0, 1, 3, 4].map(|seq| packet(10 * u64::from(seq), true, 0, seq, "write", seq.min(2) + seq / 4)));
-    let answered = Sent { microseconds: 50, from_requester: false, link: 1, what: What::Acknowledgement(5) };
-    sent.push(answered);
-    sent.extend((0..4).map(|n| packet(60 + u64::from(n), false, 0, n, "ack", n)));
+    for n in 0..2 {
+        sent.extend([packet(10 * n, true, 0, n as u32, "read", n as u32)]);
+        sent.extend([packet(10 * n + 5, false, 1, n as u32, "response", n as u32)]);
+    }
+    // The capture lacks the packet with the sequence number 2, which was one of another QP.
+    sent.extend((3..6).map(|n| packet(10 * u64::from(n), true, 0, n, "read", n - 1)));
+    sent.push(Sent { microseconds: 60, from_requester: false, link: 1, what: What::Acknowledgement(6) });
+    sent.extend((3..6).map(|n| packet(10 * u64::from(n) + 35, false, 0, n - 1, "response", n - 1)));
+    // They complete before the next one leaves.
+    sent.extend((6..40).flat_map(|n| {
+        [
+            packet(100 * u64::from(n), true, 0, n, "read", n - 1),
+            packet(100 * u64::from(n) + 5, false, 0, n - 1, "response", n - 1),
+        ]
+    }));
     let document = analyzed(&[&sent], ANY_ORDER);
-    assert_clean(&document, 8);
+    assert_clean(&document, 78);
     assert_eq!(document.capture.link_datagrams, 3);
+    let latency = document.connections[0].halves[0].latency_max_ns;
+    assert!(latency.is_some_and(|latency| (35_000..36_000).contains(&latency)), "{latency:?}");
 }
 
 #[test]
