@@ -388,3 +388,39 @@ fn the_analysis_is_that_of_a_link_without_flaws() {
         assert_eq!(facts(&document), expected);
     }
 }
+
+#[test]
+fn any_numbers_and_times_are_taken_and_counted_once() {
+    const ORDERS: [Encoding; 4] = [
+        CHAINED,
+        ANY_ORDER,
+        Encoding::Links(|seq| Order::AfterOne(seq.plus(seq.0 % 9))),
+        Encoding::Links(|seq| Order::AfterAll(seq.minus(seq.0 % 5000))),
+    ];
+    let mut seed = 0xdead_beef_u64;
+    let mut random = |below: u64| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed % below
+    };
+    for encoding in ORDERS {
+        for spread in [30, 300, 20_000, 1 << 32] {
+            let mut sent = if spread == 300 { hellos().to_vec() } else { vec![] };
+            let begin = sent.len() as u64;
+            for n in 0..3000 {
+                let name = ["read", "write", "ack", "response", "rnr"][random(5) as usize];
+                let from_requester = matches!(name, "read" | "write");
+                let what = match random(10) {
+                    0 => What::Acknowledgement(random(spread) as u32),
+                    _ => What::Packet((n + random(spread)) as u32, name, random(50) as u32),
+                };
+                sent.push(Sent { microseconds: n + random(2000), from_requester, link: random(64) as u8, what });
+            }
+            let capture = analyzed(&[&sent], encoding).capture;
+            assert_eq!(capture.frames, begin + 3000);
+            assert_eq!(capture.packets + capture.copies + capture.link_datagrams, capture.frames);
+            assert_eq!((capture.packets, capture.unparsed), (capture.reliable, 0));
+        }
+    }
+}
