@@ -13,7 +13,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use weir_link::capture::{Capture, CaptureOptions};
+use weir_link::capture::{Capture, CaptureInterface, CaptureOptions};
 use weir_link::faults::Faults;
 use weir_link::{Carrier, Ports};
 use weir_links::{Bundle, Settings};
@@ -73,9 +73,9 @@ pub fn wrap(ports: Ports, device: &DeviceInfo, config: &Config) -> Result<Box<dy
 fn captured(ports: Ports, device: &DeviceInfo, config: &Config, path: &Path) -> Result<Capture<Ports>, Errno> {
     let program = std::env::current_exe().unwrap_or_default();
     let description = format!("{} of {} (pid {})", device.name, program.display(), std::process::id());
+    let interface = CaptureInterface { name: &device.ifname, index: device.ifindex, mac: device.mac };
     let options = CaptureOptions {
-        interface: &device.ifname,
-        mac: device.mac,
+        interfaces: &[interface],
         port: ports.port(),
         description: &description,
         snap: config.capture_snap,
