@@ -16,7 +16,7 @@ use std::time::SystemTime;
 use weir_link::capture::{Capture, CaptureInterface, CaptureOptions};
 use weir_link::faults::Faults;
 use weir_link::{Carrier, Ports};
-use weir_links::{Bundle, Settings};
+use weir_links::{Bundle, Interface, Settings};
 use weir_transport::edge::Scheduler;
 
 /// Stack of the thread that writes a capture, bytes.
@@ -73,9 +73,10 @@ pub fn wrap(ports: Ports, device: &DeviceInfo, config: &Config) -> Result<Box<dy
 fn captured(ports: Ports, device: &DeviceInfo, config: &Config, path: &Path) -> Result<Capture<Ports>, Errno> {
     let program = std::env::current_exe().unwrap_or_default();
     let description = format!("{} of {} (pid {})", device.name, program.display(), std::process::id());
-    let interface = CaptureInterface { name: &device.ifname, index: device.ifindex, mac: device.mac };
+    let one = CaptureInterface { name: &device.ifname, index: device.ifindex, mac: device.mac };
+    let several: Vec<CaptureInterface<'_>> = device.links.all.iter().map(recorded).collect();
     let options = CaptureOptions {
-        interfaces: &[interface],
+        interfaces: if device.is_joined() { &several } else { &[one] },
         port: ports.port(),
         description: &description,
         snap: config.capture_snap,
@@ -108,6 +109,10 @@ fn captured(ports: Ports, device: &DeviceInfo, config: &Config, path: &Path) -> 
         }
     };
     Ok(capture)
+}
+
+fn recorded(interface: &Interface) -> CaptureInterface<'_> {
+    CaptureInterface { name: &interface.name, index: interface.index, mac: interface.mac }
 }
 
 fn log_error(path: &Path, error: &io::Error) {

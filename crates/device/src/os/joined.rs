@@ -76,6 +76,7 @@ mod tests {
         let interface = Interface {
             name: name.clone(),
             index: u32::from(n),
+            mac: None,
             is_up: up,
             mtu,
             speed: 0,

@@ -103,7 +103,7 @@ impl Peers {
         Some(n)
     }
 
-    /// The peer with whose connection of this number a packet comes.
+    /// The peer with which this side gave a connection this number.
     pub fn of_connection(&self, connection: u32) -> Option<usize> {
         self.by_connection.get(&connection).copied()
     }

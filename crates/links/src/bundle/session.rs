@@ -16,6 +16,10 @@ const MOST_WAITING: usize = 8192;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of the headers of Ethernet, IP and UDP, and between frames.
 const OUTER: u32 = 66;
+/// The first bytes of a packet are staged behind its header: those of its own headers, which a capture of headers reads,
+/// and all of a short one.
+const INNER: usize = 64;
+const SHORT: usize = 192;
 
 /// A connection.
 pub(super) struct Session {
@@ -195,13 +199,19 @@ impl Session {
 /// Puts a packet into the departures. It stays where it is until it has arrived.
 fn put(ends: &[Ends], out: &mut Outlet<'_>, header: &Header, ack: Option<&Ack>, packet: &[u8]) {
     let Some(ends) = ends.get(usize::from(header.link)) else { return };
-    let most = HEADER_LEN + ack.map_or(0, |_| MAX_ACK_LEN);
+    let (front, rest) = packet.split_at(if packet.len() <= SHORT { packet.len() } else { INNER });
+    let most = HEADER_LEN + ack.map_or(0, |_| MAX_ACK_LEN) + front.len();
     if !out.departures.has_room(most) {
         // A send that fails is a loss.
         let _ = out.departures.send(out.carrier);
     }
-    let payload = Iovec { addr: packet.as_ptr().expose_provenance(), len: packet.len() };
+    let emit = |out: &mut [u8]| {
+        let len = header.emit(ack, None, out);
+        out[len..len + front.len()].copy_from_slice(front);
+        len + front.len()
+    };
+    let payload = Iovec { addr: rest.as_ptr().expose_provenance(), len: rest.len() };
     // SAFETY: the buffer of a packet goes back to the pool only when the packet has arrived, and is then not freed before
     // the departures have been sent.
-    unsafe { out.departures.put(*ends, most, payload, |out| header.emit(ack, None, out)) };
+    unsafe { out.departures.put(*ends, most, payload, emit) };
 }

@@ -20,7 +20,7 @@ fn now() -> u64 {
     NOW.get()
 }
 
-/// A packet on its way: who it is for, from where, to where, and what.
+/// A packet on its way: from where, to where, and what.
 type Flying = (SocketAddr, SocketAddr, Vec<u8>);
 
 /// What is between the machines.
@@ -123,6 +123,7 @@ impl Machine {
         let interface = |network: &u8| Interface {
             name: format!("eth{network}"),
             index: 0,
+            mac: None,
             is_up: true,
             mtu: 1500,
             speed: 0,

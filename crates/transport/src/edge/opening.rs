@@ -144,7 +144,7 @@ impl Opening {
         (self.asking, self.agreed) = (None, None);
     }
 
-    /// A hello has come. `derive`: this side's numbers for one who asks with this number of a connection; the same for the
+    /// A hello has come. `derive`: this side's numbers for a process that asks with this number of a connection; the same for the
     /// same number, as long as no connection has ended since.
     pub fn handle(&mut self, hello: &Hello, own: &Own<'_>, derive: impl Fn(u32) -> Numbers) -> Outcome {
         if hello.unknown {
@@ -349,7 +349,7 @@ mod tests {
                     _ => {}
                 }
                 (sides[0].is_first, sides[1].is_first) = (true, false);
-                // A side whose packets are for a connection that the other does not know makes it ask.
+                // Packets for a connection that a side does not know make the other side ask.
                 let [a, b] = [rng.chance(0.7), rng.chance(0.7)];
                 for (n, asks) in [a, b || !a].into_iter().enumerate() {
                     if asks {
