@@ -9,10 +9,11 @@
 //! | `peers` | with which processes there is a connection, and how it comes to be |
 //! | `session` | the connection to one process |
 //! | `chains` | the order of packets |
-//! | `receive` | what has come |
+//! | `receive` | what has come; `delivery`: as QPs get it |
 //! | `pool` | packets that are on the way, or wait |
 
 mod chains;
+mod delivery;
 mod peers;
 mod pool;
 mod receive;
@@ -22,9 +23,9 @@ mod tests;
 
 use crate::departures::Departures;
 use crate::interfaces::Interfaces;
+use delivery::Receiving;
 use peers::Peers;
 use pool::Pool;
-use receive::Receiving;
 use session::Outlet;
 use std::fmt;
 use std::io;

@@ -1,81 +1,11 @@
 //! What has come: packets that may be performed go on to QPs, in place if they came last.
 
+use super::delivery::Delivery;
 use super::peers::Key;
-use super::pool::{Kept, Pool};
 use super::session::Came;
 use super::{Bundle, Instant};
-use std::collections::VecDeque;
 use weir_link::{Arrival, Carrier, Inbox};
-use weir_wire::edge::{Ack, Header, Hello, Parsed, is_edge};
-
-/// What is needed to receive.
-#[derive(Default)]
-pub(super) struct Receiving {
-    ack: Ack,
-    /// Memory for what has come.
-    came: Vec<Arrival>,
-    /// Packets for which the inbox had no room, oldest first.
-    rest: VecDeque<(Arrival, Kept)>,
-}
-
-/// Where arrivals for QPs are put.
-struct Delivery<'a> {
-    inbox: &'a mut Inbox,
-    /// The next free byte after the slots.
-    spare: usize,
-}
-
-impl Delivery<'_> {
-    fn new(inbox: &mut Inbox) -> Delivery<'_> {
-        let spare = inbox.spare().start;
-        Delivery { inbox, spare }
-    }
-
-    /// A datagram in the inbox: part of `arrival`, `len` bytes from `start` on, of which the first `skip` are not for QPs.
-    fn here(&mut self, arrival: Arrival, start: usize, len: usize, skip: usize) {
-        if let Some(last) = self.inbox.arrivals.last_mut() {
-            let follows = last.start + last.len == start && last.segment == arrival.segment;
-            let alike = last.skip == skip && (last.from, last.to) == (arrival.from, arrival.to);
-            if follows && alike && last.len.is_multiple_of(last.segment.max(1)) {
-                last.len += len;
-                return;
-            }
-        }
-        self.inbox.arrivals.push(Arrival { start, len, skip, ..arrival });
-    }
-
-    /// A datagram that came earlier; false: there is no room for it.
-    fn earlier(&mut self, arrival: Arrival, bytes: &[u8]) -> bool {
-        let (start, len) = (self.spare, bytes.len());
-        if start + len > self.inbox.spare().end {
-            return false;
-        }
-        self.inbox.bytes[start..start + len].copy_from_slice(bytes);
-        self.spare += len;
-        self.inbox.arrivals.push(Arrival { start, len, segment: len, skip: 0, ..arrival });
-        true
-    }
-}
-
-impl Receiving {
-    /// Whether packets wait for an inbox.
-    pub fn has_more(&self) -> bool {
-        !self.rest.is_empty()
-    }
-
-    /// Delivers packets for which an inbox had no room.
-    pub fn deliver_rest(&mut self, inbox: &mut Inbox, pool: &mut Pool) {
-        inbox.arrivals.clear();
-        let mut delivery = Delivery::new(inbox);
-        while let Some((arrival, kept)) = self.rest.pop_front() {
-            if !delivery.earlier(arrival, kept.bytes()) {
-                self.rest.push_front((arrival, kept));
-                break;
-            }
-            pool.give_back(kept);
-        }
-    }
-}
+use weir_wire::edge::{Header, Hello, Parsed, is_edge};
 
 impl<C: Carrier> Bundle<C> {
     /// Takes what the inner carrier has put into the inbox, and leaves there what is for QPs.
