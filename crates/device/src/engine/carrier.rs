@@ -3,7 +3,7 @@
 use crate::Errno;
 use crate::config::Config;
 use crate::engine::peers::hello;
-use crate::os::interfaces::{DeviceInfo, RDMA_HEADERS};
+use crate::os::device_info::{DeviceInfo, RDMA_HEADERS};
 use crate::os::locks::{RankedMutex, rank};
 use crate::os::per_process::PerProcess;
 use crate::os::threads;

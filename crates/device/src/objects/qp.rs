@@ -12,7 +12,7 @@ use crate::objects::pd::Pd;
 use crate::objects::srq::Srq;
 use crate::objects::xrcd::{TargetQp, Xrcd};
 use crate::os::clock;
-use crate::os::interfaces::HEADERS;
+use crate::os::device_info::HEADERS;
 use crate::os::refused::{refused, refused_trial};
 use crate::shared::qp::{Parts, Posted, QpShared, ReceiveSource};
 use crate::shared::tagging::Tagging;

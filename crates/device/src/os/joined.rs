@@ -1,7 +1,7 @@
 //! The device that joins several interfaces (`WEIR_LINKS`).
 
+use crate::os::device_info::{self, DeviceInfo, HEADERS};
 use crate::os::gid_table::{self, Owner};
-use crate::os::interfaces::{DeviceInfo, HEADERS};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_links::{Interfaces, LinksSpec};
@@ -45,7 +45,7 @@ fn of(links: Interfaces, devices: &[DeviceInfo], namespace: u64) -> Option<Devic
         notes.push(format!("path MTU 4096 needs interface MTUs of {needed} or more; the smallest is {mtu}"));
     }
     let down = members.iter().filter(|member| !member.up);
-    notes.extend(down.map(|member| super::interfaces::down(&member.ifname)));
+    notes.extend(down.map(|member| device_info::down(&member.ifname)));
     Some(DeviceInfo {
         name: NAME.into(),
         ifname: first.ifname.clone(),

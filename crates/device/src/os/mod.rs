@@ -4,6 +4,7 @@ pub mod cancel;
 pub mod clock;
 pub mod deaths;
 pub mod descriptors;
+pub mod device_info;
 pub mod engine_hold;
 pub mod epoll;
 pub mod errno;

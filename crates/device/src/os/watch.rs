@@ -4,6 +4,7 @@
 
 use crate::Errno;
 use crate::events::{AsyncEvent, PortEvent};
+use crate::os::device_info;
 use crate::os::grow::with_room;
 use crate::os::interfaces::{self, DeviceInfo};
 use crate::os::locks::{LeafMutex, RankedMutex, rank};
@@ -56,7 +57,7 @@ impl Watch {
         // The interface may have changed before the subscription.
         let now = watch.state();
         if !now.up {
-            tracing::warn!("{}: {}", watch.name, interfaces::down(&watch.ifname));
+            tracing::warn!("{}: {}", watch.name, device_info::down(&watch.ifname));
         }
         watch.replace_seen(now);
         Ok(watch)
@@ -243,7 +244,7 @@ fn losses(ifname: &str, before: &Seen, now: &Seen) -> Vec<String> {
     // Without an address an interface counts as down. An interface that is down loses its IPv6 addresses as a
     // consequence.
     if before.up && !now.up && !now.gids.is_empty() {
-        return vec![interfaces::down(ifname)];
+        return vec![device_info::down(ifname)];
     }
     let lost = before.gids.iter().flatten().filter(|address| !now.gids.contains(&Some(**address)));
     lost.map(|address| format!("address {address} is gone: `ip addr add {address}/PREFIX dev {ifname}` restores it"))

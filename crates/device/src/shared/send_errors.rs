@@ -1,7 +1,8 @@
 //! Log messages about failed sends: what was lost, why, and what to do. The carrier reports each kind once a minute.
 //! The engine's thread writes the log, so that a slow terminal delays no program.
 
-use crate::os::interfaces::{DeviceInfo, RDMA_HEADERS, interface_mtu};
+use crate::os::device_info::{DeviceInfo, RDMA_HEADERS};
+use crate::os::interfaces::interface_mtu;
 use crate::os::locks::LeafMutex;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
