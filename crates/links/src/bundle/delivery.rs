@@ -1,6 +1,7 @@
 //! Packets for QPs, as arrivals in an inbox.
 
 use super::pool::{Kept, Pool};
+use super::session::Came;
 use std::collections::VecDeque;
 use weir_link::{Arrival, Inbox};
 use weir_wire::edge::Ack;
@@ -11,6 +12,8 @@ pub(super) struct Receiving {
     pub ack: Ack,
     /// Memory for what has come.
     pub came: Vec<Arrival>,
+    /// Memory for packets that may be performed.
+    pub ready: Vec<Came>,
     /// Packets for which the inbox had no room, oldest first.
     pub rest: VecDeque<(Arrival, Kept)>,
 }

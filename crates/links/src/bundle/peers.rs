@@ -12,7 +12,7 @@ use weir_transport::Instant;
 use weir_transport::edge::{Address, Agreed, Hello, Numbers, Opening, Outcome, Own, Pair, Scheduler, Seq};
 
 /// Peers that are remembered, at most. With more, packets go as if there were one link only.
-const MOST_PEERS: usize = 4096;
+const MOST_PEERS: usize = 1024;
 /// From so many on, those are forgotten that got nothing for so long.
 const FEW_PEERS: usize = 64;
 const QUIET: Duration = Duration::from_secs(60);

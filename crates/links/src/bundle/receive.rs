@@ -76,16 +76,16 @@ impl<C: Carrier> Bundle<C> {
             return;
         }
         peer.is_touched = true;
-        let mut ready = vec![];
+        let mut ready = std::mem::take(&mut self.receiving.ready);
         let ack = has_ack.then_some(&self.receiving.ack);
         // What the peer does not keep to is dropped.
-        let taken = session.handle(now, (&header, ack), rest, &mut self.pool, |came, _| ready.push(came));
+        let taken = session.handle(now, (&header, ack), rest, &mut self.pool, |came| ready.push(came));
         if taken.is_ok() {
             peer.opening.confirm();
         }
         // As if it had come from the address that QPs know.
         let as_known = Arrival { from: key.1, to: key.0, ..*arrival };
-        for came in ready {
+        for came in ready.drain(..) {
             let rest = &mut self.receiving.rest;
             match came {
                 Came::Here if rest.is_empty() => delivery.here(as_known, start, len, skip),
@@ -99,5 +99,6 @@ impl<C: Carrier> Bundle<C> {
                 Came::Earlier(kept) => rest.push_back((as_known, kept)),
             }
         }
+        self.receiving.ready = ready;
     }
 }

@@ -38,6 +38,8 @@ pub(super) struct Session {
     /// The peer has said something, or had nothing to say before.
     quiet_since: Instant,
     is_control: fn(&[u8]) -> bool,
+    /// Memory for packets that have arrived at the peer.
+    done: Vec<Kept>,
 }
 
 /// A packet that has come.
@@ -87,6 +89,7 @@ impl Session {
             peer: agreed.peer,
             quiet_since: now,
             is_control,
+            done: vec![],
         }
     }
 
@@ -120,15 +123,15 @@ impl Session {
         (header, ack): (&Header, Option<&Ack>),
         packet: &[u8],
         pool: &mut Pool,
-        mut perform: impl FnMut(Came, &mut Pool),
+        mut perform: impl FnMut(Came),
     ) -> Result<(), Refusal> {
         self.quiet_since = now;
-        let mut done = vec![];
         let came = |waits| if waits { Came::Earlier(pool.keep(packet)) } else { Came::Here };
-        let taken = self.connection.handle(now, header, ack, came, |_, kept| done.push(kept));
-        done.into_iter().for_each(|kept| pool.give_back(kept));
-        while let Some((_, came)) = self.connection.perform(now) {
-            perform(came, pool);
+        let Session { connection, done, .. } = self;
+        let taken = connection.handle(now, header, ack, came, |_, kept| done.push(kept));
+        done.drain(..).for_each(|kept| pool.give_back(kept));
+        while let Some((_, came)) = connection.perform(now) {
+            perform(came);
         }
         taken.map(|_| ())
     }
