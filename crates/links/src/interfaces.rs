@@ -165,7 +165,7 @@ fn mtu(name: &str) -> io::Result<u32> {
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(libc::IFNAMSIZ - 1)) {
         *to = from as libc::c_char;
     }
-    // SAFETY: the kernel writes the MTU of the interface whose name is in `request`, which lives until then.
+    // SAFETY: the kernel writes the MTU of the interface that `request` names, which lives until then.
     if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) } < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -144,7 +144,7 @@ impl Opening {
         (self.asking, self.agreed) = (None, None);
     }
 
-    /// A hello has come. `derive`: this side's numbers for one who asks with this number of a connection; the same for the
+    /// A hello has come. `derive`: this side's numbers for a peer that asks with this number of a connection; the same for the
     /// same number, as long as no connection has ended since.
     pub fn handle(&mut self, hello: &Hello, own: &Own<'_>, derive: impl Fn(u32) -> Numbers) -> Outcome {
         let peer = hello.connection;
@@ -179,6 +179,25 @@ impl Opening {
         });
         Outcome { reply, agreed, refused: false }
     }
+}
+
+impl Agreed {
+    /// Tells the peer that the connection ends. It is sent once: a peer that does not get it notices the silence.
+    pub fn farewell(&self, own: &Own<'_>) -> Hello {
+        let answer = proof(self.peer, self.first);
+        Hello { refuses: true, addresses: vec![], ..hello(own, &self.numbers, 0, answer) }
+    }
+
+    /// Whether the peer tells that the connection ends. A sender that has not seen its hellos cannot.
+    pub fn is_farewell(&self, hello: &Hello) -> bool {
+        let is_of_peer = (hello.connection, hello.first) == (self.peer, self.first);
+        hello.refuses && is_of_peer && hello.answer == proof(self.numbers.connection, self.numbers.first)
+    }
+}
+
+/// What only a side of the connection can say: the numbers of the other.
+fn proof(connection: u32, first: Seq) -> u64 {
+    u64::from(connection) << 32 | u64::from(first.0)
 }
 
 impl Own<'_> {
@@ -301,6 +320,28 @@ mod tests {
     }
 
     #[test]
+    fn a_farewell_is_of_one_connection_and_its_peer() {
+        let (mut a, mut b) = (Side::new(1, true), Side::new(2, false));
+        a.ask(Instant(0));
+        let ask = a.poll(Instant(0)).unwrap();
+        let last = b.handle(&ask).and_then(|answer| a.handle(&answer)).unwrap();
+        b.handle(&last);
+        let (of_a, of_b) = (a.connection.clone().unwrap(), b.connection.clone().unwrap());
+        let farewell = Hello::decode(&of_a.farewell(&a.own()).encode()).unwrap();
+        assert!(of_b.is_farewell(&farewell) && !of_a.is_farewell(&farewell) && !of_b.is_farewell(&last));
+        for wrong in [
+            Hello { answer: farewell.answer ^ 1, ..farewell.clone() },
+            Hello { answer: farewell.answer ^ 1 << 32, ..farewell.clone() },
+            Hello { connection: farewell.connection ^ 1, ..farewell.clone() },
+            Hello { first: farewell.first.next(), ..farewell.clone() },
+            Hello { refuses: false, ..farewell },
+        ] {
+            assert!(!of_b.is_farewell(&wrong));
+        }
+        assert!(!b.opening.handle(&of_a.farewell(&a.own()), &a.own(), |_| unreachable!()).refused);
+    }
+
+    #[test]
     fn a_peer_that_refuses_is_asked_no_more() {
         let (mut a, b) = (Side::new(1, true), Side::new(2, false));
         a.ask(Instant(0));
@@ -345,7 +386,7 @@ mod tests {
                     _ => {}
                 }
                 (sides[0].is_first, sides[1].is_first) = (true, false);
-                // A side whose packets are for a connection that the other does not know makes it ask.
+                // A side makes the other ask by packets of a connection that the other does not know.
                 let [a, b] = [rng.chance(0.7), rng.chance(0.7)];
                 for (n, asks) in [a, b || !a].into_iter().enumerate() {
                     if asks {

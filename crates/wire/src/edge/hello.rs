@@ -8,7 +8,7 @@
 //! | ---: | ---: | --- |
 //! | 0 | 4 | [`MAGIC`] |
 //! | 4 | 1 | version: 1 |
-//! | 5 | 1 | bit 0: its sender lists all its interfaces, of which the peer's network may have some; bit 1: packets carry pieces of MultiEdge's operations instead of packets of QPs; bit 2: its sender refuses the connection |
+//! | 5 | 1 | bit 0: its sender lists all its interfaces, of which the peer's network may have some; bit 1: packets carry pieces of MultiEdge's operations instead of packets of QPs; bit 2: its sender refuses the connection; or ends the one of its numbers, if the answer has the receiver's: number of the connection, first packet |
 //! | 6 | 1 | number of addresses |
 //! | 7 | 1 | 0 |
 //! | 8 | 8 | nonce that the answer must repeat; 0: no answer is requested |
@@ -60,7 +60,7 @@ pub struct Hello {
     pub lists_all: bool,
     /// Packets carry pieces of MultiEdge's operations.
     pub pieces: bool,
-    /// Its sender refuses the connection.
+    /// Its sender refuses the connection, or ends it.
     pub refuses: bool,
     /// Addresses of the sender, best first.
     pub addresses: Vec<Address>,
