@@ -84,7 +84,9 @@ impl Allowed {
         let end = start.checked_add(bytes);
         let end = end.ok_or_else(|| Error::Invalid(format!("{bytes} bytes at {start:#x} end beyond all addresses")))?;
         if !access.intersects(Access::READ | Access::WRITE) {
-            return Err(Error::Invalid("a range that may be neither read nor written: give READ, WRITE or both".into()));
+            return Err(Error::Invalid(
+                "a range that may be neither read nor written: give READ, WRITE or both".into(),
+            ));
         }
         if access.contains(Access::PIN) {
             // SAFETY: mlock(2) changes no contents, and fails if pages are missing.

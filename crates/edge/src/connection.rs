@@ -60,7 +60,8 @@ impl Connection {
         flags: OperationFlags,
     ) -> Result<Handle, Error> {
         let size = u32::try_from(bytes);
-        let size = size.map_err(|_| Error::Invalid(format!("{bytes} bytes are more than {}: divide them", u32::MAX)))?;
+        let size =
+            size.map_err(|_| Error::Invalid(format!("{bytes} bytes are more than {}: divide them", u32::MAX)))?;
         if kind == Kind::Read && flags.intersects(OperationFlags::NOTIFY | OperationFlags::COPY) {
             return Err(Error::Invalid("NOTIFY and COPY are for WRITEs".into()));
         }

@@ -212,10 +212,8 @@ fn sleep(fds: &[i32], until: Option<Instant>) {
     let mut polls: Vec<libc::pollfd> =
         fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
     let rest = until.map(|until| until - clock::now());
-    let time = rest.map(|rest| libc::timespec {
-        tv_sec: rest.as_secs() as libc::time_t,
-        tv_nsec: rest.subsec_nanos().into(),
-    });
+    let time =
+        rest.map(|rest| libc::timespec { tv_sec: rest.as_secs() as libc::time_t, tv_nsec: rest.subsec_nanos().into() });
     let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: descriptors and a time on the stack.
     unsafe { libc::ppoll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, time, std::ptr::null()) };

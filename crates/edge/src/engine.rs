@@ -264,12 +264,12 @@ impl Engine {
 
     /// Looks at connections and requests that have to be looked at.
     fn look_at_due(&mut self, now: Instant) {
-        while let Some((at, number)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
-            self.timers.remove(&(at, number));
+        let later = self.timers.split_off(&(Instant(now.0 + 1), 0));
+        for (_, number) in std::mem::replace(&mut self.timers, later) {
             if let Some(peer) = self.peers.get_mut(&number) {
                 peer.scheduled = None;
+                // It is scheduled again when its packets have left.
                 self.look_at(now, number);
-                self.schedule(number);
             }
         }
         self.ask(now);

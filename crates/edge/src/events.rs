@@ -144,7 +144,8 @@ impl Events {
     /// Forgets what the program has been told of by handles.
     fn trim(&mut self) {
         let operations = &self.operations;
-        let is_known = |queued: &Queued| matches!(queued, Queued::Completed(handle) if !operations.contains_key(handle));
+        let is_known =
+            |queued: &Queued| matches!(queued, Queued::Completed(handle) if !operations.contains_key(handle));
         while self.queue.front().is_some_and(is_known) {
             self.queue.pop_front();
         }

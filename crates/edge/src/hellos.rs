@@ -266,7 +266,6 @@ fn path_mtu(from: IpAddr, to: SocketAddr) -> Option<u32> {
         if from.is_ipv4() { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
     let (mut mtu, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
     // SAFETY: an integer on the stack, and its size.
-    let result =
-        unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut mtu).cast(), &raw mut len) };
+    let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut mtu).cast(), &raw mut len) };
     u32::try_from(mtu).ok().filter(|_| result == 0)
 }

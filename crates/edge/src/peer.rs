@@ -57,7 +57,8 @@ impl Peer {
             None => self.heard + patience / 2,
             Some(next) => next.min(self.heard + patience),
         };
-        [endpoint.poll_timeout(), self.leaves].into_iter().flatten().chain([asks]).min()
+        let protocol = endpoint.poll_timeout().filter(|_| self.is_taken);
+        [protocol, self.leaves].into_iter().flatten().chain([asks]).min()
     }
 
     /// The peer is asked to show that it is there: on all links by an empty WRITE, and by a hello, which it answers even if
