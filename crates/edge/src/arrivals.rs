@@ -60,6 +60,8 @@ impl Engine {
             return false;
         }
         peer.heard = now;
+        // A thread may wait for the peer to show that it has agreed.
+        self.has_news |= peer.opening.poll_timeout().is_some();
         peer.opening.confirm();
         if !peer.is_taken {
             if peer.held.len() < MOST_HELD {

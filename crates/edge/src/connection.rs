@@ -83,8 +83,12 @@ impl Connection {
     /// Waits until an operation is complete. `Timeout` if it is not after `timeout`; `None`: waits without end, which comes
     /// when the peer is silent for long.
     pub fn wait(&self, handle: Handle, timeout: Option<Duration>) -> Result<(), Error> {
-        let end = self.shared().wait(timeout, |engine| self.end_of(engine, handle))?;
-        end.unwrap_or(Err(Error::Timeout))
+        self.wait_end(handle, timeout)?.unwrap_or(Err(Error::Timeout))
+    }
+
+    /// The same; how it ended is apart from why it cannot be waited for. `None`: it is not complete after `timeout`.
+    pub fn wait_end(&self, handle: Handle, timeout: Option<Duration>) -> Result<Option<Result<(), Error>>, Error> {
+        self.shared().wait(timeout, |engine| self.end_of(engine, handle))
     }
 
     /// The oldest event that the program has not been told of. An error if there is none and the connection has ended.

@@ -256,3 +256,25 @@ fn a_forked_child_does_not_use_the_node() {
     pair.sides[0].tell(1).unwrap();
     assert!(pair.sides[1].wait_event(Some(SOON)).is_ok());
 }
+
+/// What the peer sends at once comes before this side knows that the peer has agreed.
+#[test]
+fn a_request_is_complete_when_a_packet_comes() {
+    let listener = Node::listen(options(Mode::Events)).unwrap();
+    let to = address(&listener);
+    for round in 0..100 {
+        let requester = Node::open(options(Mode::Events)).unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let connection = listener.wait(&Allow::nothing(), Some(SOON)).unwrap();
+                connection.tell(round).unwrap();
+                connection
+            });
+            let before = Instant::now();
+            let connection = requester.request(to, &Allow::nothing(), SOON).unwrap();
+            assert_eq!(connection.wait_event(Some(SOON)), Ok(Event::Notified { address: round, bytes: 0 }));
+            assert!(before.elapsed() < Duration::from_secs(2), "round {round}: {:?}", before.elapsed());
+            drop(waiting.join().unwrap());
+        });
+    }
+}
