@@ -1,7 +1,7 @@
 //! Functions on connections.
 
 use crate::failure::guarded;
-use crate::nodes::object;
+use crate::nodes::{closed, object};
 use crate::types::{EdgeEvent, access, timeout};
 use std::ffi::{c_int, c_uint, c_void};
 use weir_edge::{Connection, Error, Event, Handle, Kind, OperationFlags, RangeId};
@@ -12,8 +12,8 @@ use weir_edge::{Connection, Error, Event, Handle, Kind, OperationFlags, RangeId}
 /// `connection` is NULL or open, and is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn edge_disconnect(connection: *mut Connection) {
-    // SAFETY: the functions that make connections have made it.
-    guarded((), || Ok(drop((!connection.is_null()).then(|| unsafe { Box::from_raw(connection) }))));
+    // SAFETY: as the caller says.
+    unsafe { closed(connection) }
 }
 
 /// Begins an operation.

@@ -56,8 +56,8 @@ pub unsafe extern "C" fn edge_port(node: *mut Node) -> c_int {
 /// `node` is NULL or open, and is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn edge_close(node: *mut Node) {
-    // SAFETY: `boxed` has made it.
-    guarded((), || Ok(drop((!node.is_null()).then(|| unsafe { Box::from_raw(node) }))));
+    // SAFETY: as the caller says.
+    unsafe { closed(node) }
 }
 
 /// Waits for a connection.
@@ -137,6 +137,20 @@ unsafe fn read(options: *const EdgeOptions) -> Result<Options, Error> {
 /// An object for the program, which gives it back.
 fn boxed<T>(object: T) -> *mut T {
     Box::into_raw(Box::new(object))
+}
+
+/// Ends an object of the program.
+///
+/// # Safety
+/// It is NULL, or `boxed` has made it, and is not used any more.
+pub(crate) unsafe fn closed<T>(object: *mut T) {
+    guarded((), || {
+        if !object.is_null() {
+            // SAFETY: as the caller says.
+            drop(unsafe { Box::from_raw(object) });
+        }
+        Ok(())
+    });
 }
 
 /// # Safety

@@ -74,8 +74,8 @@ fn a_link_that_fails_under_way_is_left() {
         assert_eq!(sides[1].links(), Ok(links));
         let bytes = noise(links as u64, 8 << 20);
         let write = |_| {
-            // SAFETY: the bytes stay until the operations are complete.
             let local = bytes.as_ptr().cast_mut();
+            // SAFETY: the bytes stay until the operations are complete.
             unsafe { sides[1].operation(Kind::Write, area.address(), local, bytes.len(), OperationFlags::empty()) }
                 .unwrap()
         };
