@@ -61,8 +61,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         ping_pong(&connection, remote, area)?;
     }
-    println!("{:?}", node.counters()?);
-    Ok(println!("{:?}", node.times()?))
+    println!("{:?}\n{:?}", node.counters()?, node.times()?);
+    Ok(())
 }
 
 fn issue(

@@ -8,6 +8,7 @@ use crate::meter::Part;
 use crate::options::Mode;
 use crate::process::Owner;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -64,7 +65,7 @@ impl Driven {
         let other = shared.clone();
         let builder = std::thread::Builder::new().name("weir-edge".into());
         // The thread inherits that signals are blocked: they are for threads of the program.
-        let thread = mask::with_others_blocked(|| builder.spawn(move || other.run()));
+        let thread = mask::with_others_blocked(|| builder.spawn(move || other.run_guarded()));
         let thread = thread.map_err(|error| Error::system("no thread can be started", &error))?;
         Ok(Driven { shared, thread: Some(thread) })
     }
@@ -96,15 +97,21 @@ impl Shared {
         result
     }
 
-    /// The same, after a turn if the program polls.
-    pub fn poll<T>(&self, work: impl FnOnce(&mut Engine) -> Result<T, Error>) -> Result<T, Error> {
-        self.with(|engine| {
-            if self.mode == Mode::Polling {
-                self.polled.store(clock::now().0, Ordering::Relaxed);
-                engine.turn();
+    /// The same; if the program polls and there is no result, a turn is taken, and `work` is called again.
+    pub fn poll<T>(&self, mut work: impl FnMut(&mut Engine) -> Result<Option<T>, Error>) -> Result<Option<T>, Error> {
+        self.with(|engine| match work(engine) {
+            Ok(None) if self.mode == Mode::Polling => {
+                self.take_turn(engine);
+                work(engine)
             }
-            work(engine)
+            result => result,
         })
+    }
+
+    /// The program takes a turn. Returns whether something has come.
+    fn take_turn(&self, engine: &mut Engine) -> bool {
+        self.polled.store(clock::now().0, Ordering::Relaxed);
+        engine.turn()
     }
 
     /// Repeats that until there is a result; `None`: not before `timeout` (`None`: never) has passed.
@@ -118,11 +125,11 @@ impl Shared {
         let mut spins = 0;
         loop {
             let mut engine = self.take();
-            if self.mode == Mode::Polling {
-                self.polled.store(clock::now().0, Ordering::Relaxed);
-                spins = if engine.turn() { 0 } else { spins + 1 };
+            let mut result = work(&mut engine);
+            if matches!(result, Ok(None)) && self.mode == Mode::Polling {
+                spins = if self.take_turn(&mut engine) { 0 } else { spins + 1 };
+                result = work(&mut engine);
             }
-            let result = work(&mut engine);
             let now = clock::now();
             if !matches!(result, Ok(None)) || end.is_some_and(|end| end <= now) {
                 self.tell(&mut engine);
@@ -171,7 +178,15 @@ impl Shared {
         self.mode == Mode::Polling && now - Instant(self.polled.load(Ordering::Relaxed)) < STANDBY
     }
 
-    /// The node's thread.
+    /// The node's thread. If it panics, all connections end.
+    fn run_guarded(&self) {
+        if catch_unwind(AssertUnwindSafe(|| self.run())).is_err() {
+            let mut engine = self.lock();
+            engine.fail_all(&Error::System { what: "a fault of libweir-edge; please report it", errno: libc::EIO });
+            self.tell(&mut engine);
+        }
+    }
+
     fn run(&self) {
         mask::assume_unblocked();
         while !self.stops.load(Ordering::Acquire) {

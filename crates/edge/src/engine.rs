@@ -262,6 +262,12 @@ impl Engine {
         all.into_iter().for_each(|number| self.close(number));
     }
 
+    /// All connections end for this reason.
+    pub fn fail_all(&mut self, error: &Error) {
+        let all: Vec<u32> = self.peers.keys().copied().collect();
+        all.into_iter().for_each(|number| self.end(number, error.clone()));
+    }
+
     /// Looks at connections and requests that have to be looked at.
     fn look_at_due(&mut self, now: Instant) {
         let later = self.timers.split_off(&(Instant(now.0 + 1), 0));

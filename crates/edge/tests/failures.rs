@@ -278,3 +278,41 @@ fn a_request_is_complete_when_a_packet_comes() {
         });
     }
 }
+
+/// A listener serves many connections at once, from many threads.
+#[test]
+fn many_connections_of_one_listener_do_not_mix() {
+    const COUNT: usize = 12;
+    let listener = Node::listen(options(Mode::Events)).unwrap();
+    let to = address(&listener);
+    let areas: Vec<Area> = (0..COUNT).map(|_| Area::new(1 << 20)).collect();
+    std::thread::scope(|scope| {
+        for (n, area) in areas.iter().enumerate() {
+            scope.spawn(move || {
+                let node = Node::open(options(MODES[n % 2])).unwrap();
+                let connection = node.request(to, &Allow::nothing(), SOON).unwrap();
+                // The listener's program says which area it allows.
+                let Event::Notified { address, .. } = connection.wait_event(Some(SOON)).unwrap() else { panic!() };
+                for round in 0..5 {
+                    connection.write(address, &noise(address ^ round, 1 << 20), NONE).unwrap();
+                }
+                let other = if address == area.address() { address + (1 << 20) } else { area.address() };
+                assert_eq!(connection.write(other, &[0], NONE), Err(Error::Remote));
+            });
+        }
+        let taken: Vec<_> = areas
+            .iter()
+            .map(|area| {
+                let connection = listener.wait(&area.allow(Access::WRITE), Some(SOON)).unwrap();
+                connection.tell(area.address()).unwrap();
+                connection
+            })
+            .collect();
+        for connection in &taken {
+            while connection.wait_event(Some(SOON)).is_ok() {}
+        }
+    });
+    for area in &areas {
+        assert!(area.get() == noise(area.address() ^ 4, 1 << 20));
+    }
+}

@@ -3,8 +3,9 @@
 mod common;
 
 use common::{Area, Pair, Rng, SOON, noise, options, seed};
+use std::net::SocketAddr;
 use std::time::Duration;
-use weir_edge::{Access, Allow, Error, Event, Kind, Mode, OperationFlags, Options};
+use weir_edge::{Access, Allow, Error, Event, Kind, Mode, Node, OperationFlags, Options};
 
 const NONE: OperationFlags = OperationFlags::empty();
 const NOTIFY: OperationFlags = OperationFlags::NOTIFY;
@@ -274,4 +275,17 @@ fn notifications_wait_for_the_program() {
         assert!(!std::mem::replace(&mut seen[address as usize], true), "{address} twice");
     }
     assert!(before < count, "{before} operations were complete before the program took anything");
+}
+
+#[test]
+fn a_connection_over_ipv6_works_too() {
+    let listener = Node::listen(options(Mode::Events)).unwrap();
+    let requester = Node::open(options(Mode::Events)).unwrap();
+    let to = SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], listener.port()));
+    let area = Area::new(1 << 20);
+    let bytes = noise(6, 1 << 20);
+    let connection = requester.request(to, &Allow::nothing(), SOON).unwrap();
+    let _taken = listener.wait(&area.allow(Access::WRITE), Some(SOON)).unwrap();
+    connection.write(area.address(), &bytes, NONE).unwrap();
+    assert_eq!(area.get(), bytes);
 }
