@@ -22,7 +22,7 @@ const STANDBY: Duration = Duration::from_millis(4);
 /// How often the node's thread looks whether the program still polls.
 const LOOK: Duration = Duration::from_millis(2);
 /// Turns in vain after which a thread that polls offers its core to others.
-const SPINS: u32 = 200;
+const SPINS: u32 = 16;
 
 /// A node, as its threads share it.
 pub struct Shared {
