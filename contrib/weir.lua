@@ -1,5 +1,6 @@
--- Wireshark dissector for the packets between Weir processes: frames, hellos, and RoCEv2 packets on the ports of slots.
--- The format is in docs/wire-and-hello.md.
+-- Wireshark dissector for the packets between Weir processes: frames, hellos, and RoCEv2 packets on the ports of slots, also
+-- behind the header of connections over several links; and of MultiEdge's operations, which use other ports.
+-- The formats are in docs/wire-and-hello.md and docs/edge.md.
 --
 --   wireshark -X lua_script:contrib/weir.lua FILE
 
@@ -72,6 +73,63 @@ local HELLO_HEAD, PROOF, CHECKSUM, HELLO_VERSION = 64, 20, 8, 2
 local bad_hello =
     ProtoExpert.new("weir_hello.malformed", "Malformed hello", expert.group.MALFORMED, expert.severity.ERROR)
 hello.experts = { bad_hello }
+
+local links = Proto("weir_links", "Weir links")
+local orders = { [0] = "any time", [1] = "after one packet", [2] = "after all packets" }
+local actions = {
+    [0] = "WRITE", [1] = "Rest of a WRITE does not come", [2] = "WRITE failed", [3] = "READ", [4] = "Response",
+    [5] = "READ failed",
+}
+local l = {
+    has_packet = ProtoField.bool("weir_links.has_packet", "Packet", 8, nil, 0x01),
+    has_ack = ProtoField.bool("weir_links.has_ack", "Acknowledgement", 8, nil, 0x02),
+    asks = ProtoField.bool("weir_links.asks", "Asks for an acknowledgement", 8, nil, 0x04),
+    order_kind = ProtoField.uint8("weir_links.order_kind", "May be performed", base.DEC, orders, 0x18),
+    has_piece = ProtoField.bool("weir_links.has_piece", "Piece of an operation", 8, nil, 0x20),
+    version = ProtoField.uint8("weir_links.version", "Header version", base.DEC, nil, 0x0f),
+    link = ProtoField.uint8("weir_links.link", "Link", base.DEC),
+    connection = ProtoField.uint32("weir_links.connection", "Receiver's number of the connection", base.HEX),
+    seq = ProtoField.uint32("weir_links.seq", "Sequence number", base.DEC),
+    count = ProtoField.uint32("weir_links.count", "Packets on this link before", base.DEC),
+    order = ProtoField.uint32("weir_links.order", "Earlier packet", base.DEC),
+    received = ProtoField.uint32("weir_links.received", "All have arrived before", base.DEC),
+    check = ProtoField.uint32("weir_links.check", "Check", base.HEX),
+    performed = ProtoField.uint32("weir_links.performed", "All have been performed before", base.DEC),
+    failures = ProtoField.uint32("weir_links.failures", "Of them failed", base.DEC),
+    heard = ProtoField.uint8("weir_links.heard", "Heard on link", base.DEC),
+    held = ProtoField.uint32("weir_links.held_us", "Newest packet came before (us)", base.DEC),
+    newest = ProtoField.uint32("weir_links.newest", "Count of the newest packet", base.DEC),
+    bitmap = ProtoField.bytes("weir_links.bitmap", "Arrived after that"),
+    number = ProtoField.uint32("weir_links.piece.number", "Number", base.DEC),
+    action = ProtoField.uint8("weir_links.piece.action", "Action", base.DEC, actions),
+    notify = ProtoField.bool("weir_links.piece.notify", "Notifies the receiver", 8, nil, 0x01),
+    address = ProtoField.uint64("weir_links.piece.address", "Address", base.HEX),
+    offset = ProtoField.uint32("weir_links.piece.offset", "Offset", base.DEC),
+    bytes = ProtoField.uint32("weir_links.piece.bytes", "Bytes", base.DEC),
+    total = ProtoField.uint32("weir_links.piece.total", "Bytes of the WRITE", base.DEC),
+    payload = ProtoField.bytes("weir_links.piece.payload", "Payload"),
+    hello_version = ProtoField.uint8("weir_links.hello.version", "Version", base.DEC),
+    lists_all = ProtoField.bool("weir_links.hello.lists_all", "Lists all interfaces", 8, nil, 0x01),
+    pieces = ProtoField.bool("weir_links.hello.pieces", "Packets carry pieces of operations", 8, nil, 0x02),
+    refuses = ProtoField.bool("weir_links.hello.refuses", "Refuses the connection", 8, nil, 0x04),
+    ask = ProtoField.uint64("weir_links.hello.ask", "Nonce of the question", base.HEX),
+    answer = ProtoField.uint64("weir_links.hello.answer", "Nonce of the answer", base.HEX),
+    own = ProtoField.uint32("weir_links.hello.connection", "Sender's number of the connection", base.HEX),
+    first = ProtoField.uint32("weir_links.hello.first", "Sender's first packet", base.DEC),
+    interface = ProtoField.uint8("weir_links.hello.interface", "Interface", base.DEC),
+    prefix = ProtoField.uint8("weir_links.hello.prefix", "Prefix", base.DEC),
+    mtu = ProtoField.uint32("weir_links.hello.mtu", "MTU", base.DEC),
+    speed = ProtoField.uint32("weir_links.hello.speed", "Speed in Mbit/s", base.DEC),
+    ipv4 = ProtoField.ipv4("weir_links.hello.ipv4", "Address"),
+    ipv6 = ProtoField.ipv6("weir_links.hello.ipv6", "Address"),
+}
+links.fields = l
+local bad_links = ProtoExpert.new("weir_links.malformed", "Malformed header of several links", expert.group.MALFORMED,
+    expert.severity.ERROR)
+local bad_check = ProtoExpert.new("weir_links.bad_check", "Wrong check", expert.group.CHECKSUM, expert.severity.ERROR)
+links.experts = { bad_links, bad_check }
+local LINKS_HEADER, LINKS_ACK, LINKS_PIECE, LINKS_VERSION, LINKS_CHECK = 28, 12, 28, 2, 24
+local LINKS_HELLO, LINKS_HELLO_VERSION = 32, 1
 
 -- Whether the opcode has frames, and whether it belongs to a WRITE.
 local function kind(opcode)
@@ -168,13 +226,173 @@ local function dissect_hello(buffer, pinfo, tree)
     pinfo.cols.info = string.format("Hello, %d proofs", proofs)
 end
 
-function weir.dissector(buffer, pinfo, tree)
-    if buffer:len() < 16 then
-        return 0
+-- CRC-32 of bytes; what is in `zeros` counts as 0.
+local crc_table = {}
+for byte = 0, 255 do
+    local value = byte
+    for _ = 1, 8 do
+        local low = bit.band(value, 1)
+        value = bit.bxor(bit.rshift(value, 1), low == 1 and 0xedb88320 or 0)
     end
-    if buffer(0, 4):string() == "WEIR" then
-        dissect_hello(buffer, pinfo, tree)
-    elseif bit.band(buffer(1, 1):uint(), 0x0f) == FRAME_VERSION then
+    crc_table[byte] = value
+end
+
+local function crc32(buffer, length, zeros, after)
+    local bytes, crc = buffer(0, length):bytes(), 0xffffffff
+    for at = 0, length - 1 do
+        local byte = (at >= zeros and at < after) and 0 or bytes:get_index(at)
+        crc = bit.bxor(bit.rshift(crc, 8), crc_table[bit.band(bit.bxor(crc, byte), 0xff)])
+    end
+    return bit.tohex(bit.bnot(crc))
+end
+
+-- Bytes of header, acknowledgement and piece; nil if they do not fit.
+local function links_front(buffer)
+    if buffer:len() < LINKS_HEADER then
+        return nil
+    end
+    local flags, front = buffer(0, 1):uint(), LINKS_HEADER
+    if bit.band(flags, 0x02) ~= 0 then
+        if buffer:len() < front + LINKS_ACK then
+            return nil
+        end
+        front = front + LINKS_ACK + 8 * buffer(front + 8, 1):uint() + 4 * buffer(front + 9, 1):uint()
+    end
+    if bit.band(flags, 0x20) ~= 0 then
+        front = front + LINKS_PIECE
+    end
+    return front <= buffer:len() and front or nil
+end
+
+local function links_check_is_right(buffer, front)
+    return crc32(buffer, front, LINKS_CHECK, LINKS_CHECK + 4) == buffer(LINKS_CHECK, 4):bytes():tohex(true)
+end
+
+local function dissect_piece(buffer, tree, at)
+    tree:add(l.number, buffer(at, 4))
+    tree:add(l.action, buffer(at + 4, 1))
+    tree:add(l.notify, buffer(at + 5, 1))
+    tree:add(l.address, buffer(at + 8, 8))
+    tree:add(l.offset, buffer(at + 16, 4))
+    tree:add(l.bytes, buffer(at + 20, 4))
+    tree:add(l.total, buffer(at + 24, 4))
+    if at + LINKS_PIECE < buffer:len() then
+        tree:add(l.payload, buffer(at + LINKS_PIECE))
+    end
+    local action = buffer(at + 4, 1):uint()
+    return string.format("%s %d at %d, %d bytes", actions[action] or "Piece", buffer(at, 4):uint(),
+        buffer(at + 16, 4):uint(), buffer(at + 20, 4):uint())
+end
+
+local function dissect_links_ack(buffer, tree, at)
+    local count, words = buffer(at + 8, 1):uint(), buffer(at + 9, 1):uint()
+    tree:add(l.performed, buffer(at, 4))
+    tree:add(l.failures, buffer(at + 4, 4))
+    at = at + LINKS_ACK
+    for _ = 1, count do
+        tree:add(l.heard, buffer(at, 1))
+        tree:add(l.held, buffer(at + 2, 2), 2 * buffer(at + 2, 2):uint())
+        tree:add(l.newest, buffer(at + 4, 4))
+        at = at + 8
+    end
+    if words > 0 then
+        tree:add(l.bitmap, buffer(at, 4 * words))
+    end
+    return at + 4 * words
+end
+
+-- Dissects the header and what belongs to it. What else follows goes to `inner`.
+local function dissect_links(buffer, pinfo, tree, inner)
+    pinfo.cols.protocol = "Weir"
+    local front = links_front(buffer)
+    local subtree = tree:add(links, buffer(0, front or buffer:len()))
+    if not front then
+        subtree:add_proto_expert_info(bad_links)
+        return
+    end
+    local flags = buffer(0, 1):uint()
+    for _, field in ipairs { l.has_packet, l.has_ack, l.asks, l.order_kind, l.has_piece } do
+        subtree:add(field, buffer(0, 1))
+    end
+    subtree:add(l.version, buffer(1, 1))
+    subtree:add(l.link, buffer(2, 1))
+    subtree:add(l.connection, buffer(4, 4))
+    local has_packet = bit.band(flags, 0x01) ~= 0
+    if has_packet then
+        subtree:add(l.seq, buffer(8, 4))
+    end
+    subtree:add(l.count, buffer(12, 4))
+    if bit.band(flags, 0x18) ~= 0 then
+        subtree:add(l.order, buffer(16, 4))
+    end
+    subtree:add(l.received, buffer(20, 4))
+    local check = subtree:add(l.check, buffer(LINKS_CHECK, 4))
+    if not links_check_is_right(buffer, front) then
+        check:add_proto_expert_info(bad_check)
+    end
+    local at, info = LINKS_HEADER, nil
+    if bit.band(flags, 0x02) ~= 0 then
+        at = dissect_links_ack(buffer, subtree, at)
+        info = string.format("all before %d have arrived", buffer(20, 4):uint())
+    end
+    local link = string.format("Link %d", buffer(2, 1):uint())
+    if bit.band(flags, 0x20) ~= 0 then
+        info = dissect_piece(buffer, subtree, at)
+    elseif has_packet and front < buffer:len() then
+        inner(buffer(front):tvb(), pinfo, tree)
+        pinfo.cols.info:prepend(string.format("%s, %d: ", link, buffer(8, 4):uint()))
+        return
+    end
+    if has_packet then
+        link = string.format("%s, %d", link, buffer(8, 4):uint())
+    end
+    pinfo.cols.info = string.format("%s: %s", link, info or (bit.band(flags, 0x04) ~= 0 and "question" or "header"))
+end
+
+local function dissect_links_hello(buffer, pinfo, tree)
+    pinfo.cols.protocol = "Weir"
+    local subtree = tree:add(links, buffer())
+    if buffer:len() < LINKS_HELLO + 4 then
+        subtree:add_proto_expert_info(bad_links)
+        return
+    end
+    subtree:add(l.hello_version, buffer(4, 1))
+    if buffer(4, 1):uint() ~= LINKS_HELLO_VERSION then
+        return
+    end
+    for _, field in ipairs { l.lists_all, l.pieces, l.refuses } do
+        subtree:add(field, buffer(5, 1))
+    end
+    subtree:add(l.ask, buffer(8, 8))
+    subtree:add(l.answer, buffer(16, 8))
+    subtree:add(l.own, buffer(24, 4))
+    subtree:add(l.first, buffer(28, 4))
+    local count, at, last = buffer(6, 1):uint(), LINKS_HELLO, buffer:len() - 4
+    for _ = 1, count do
+        local length = at + 12 <= last and buffer(at + 1, 1):uint() or 0
+        if (length ~= 4 and length ~= 16) or at + 12 + length > last then
+            subtree:add_proto_expert_info(bad_links)
+            return
+        end
+        subtree:add(l.interface, buffer(at, 1))
+        subtree:add(length == 4 and l.ipv4 or l.ipv6, buffer(at + 12, length))
+        subtree:add(l.prefix, buffer(at + 2, 1))
+        subtree:add(l.mtu, buffer(at + 4, 4))
+        subtree:add(l.speed, buffer(at + 8, 4))
+        at = at + 12 + length
+    end
+    local check = subtree:add(l.check, buffer(last, 4))
+    if at ~= last then
+        subtree:add_proto_expert_info(bad_links)
+    elseif crc32(buffer, last, last, last) ~= buffer(last, 4):bytes():tohex(true) then
+        check:add_proto_expert_info(bad_check)
+    end
+    pinfo.cols.info = string.format("Hello of several links, %d addresses", count)
+end
+
+-- A frame or a RoCEv2 packet.
+local function dissect_packet(buffer, pinfo, tree)
+    if buffer:len() >= 2 and bit.band(buffer(1, 1):uint(), 0x0f) == FRAME_VERSION then
         dissect_frame(buffer, pinfo, tree)
     else
         local roce = DissectorTable.get("udp.port"):get_dissector(ROCE_PORT)
@@ -182,7 +400,39 @@ function weir.dissector(buffer, pinfo, tree)
             roce:call(buffer, pinfo, tree)
         end
     end
+end
+
+function weir.dissector(buffer, pinfo, tree)
+    if buffer:len() < 16 then
+        return 0
+    end
+    if buffer(0, 4):string() == "WEIR" then
+        dissect_hello(buffer, pinfo, tree)
+    elseif buffer(0, 4):string() == "WLNK" then
+        dissect_links_hello(buffer, pinfo, tree)
+    elseif bit.band(buffer(1, 1):uint(), 0x0f) == LINKS_VERSION then
+        dissect_links(buffer, pinfo, tree, dissect_packet)
+    else
+        dissect_packet(buffer, pinfo, tree)
+    end
     return buffer:len()
 end
 
 DissectorTable.get("udp.port"):add(string.format("%d-%d", FIRST_PORT, LAST_PORT), weir)
+
+-- MultiEdge's operations, between any other ports.
+links:register_heuristic("udp", function(buffer, pinfo, tree)
+    if buffer:len() >= LINKS_HELLO + 4 and buffer(0, 4):string() == "WLNK" then
+        dissect_links_hello(buffer, pinfo, tree)
+        return true
+    end
+    if buffer:len() < LINKS_HEADER or bit.band(buffer(1, 1):uint(), 0x0f) ~= LINKS_VERSION then
+        return false
+    end
+    local front = links_front(buffer)
+    if not front or not links_check_is_right(buffer, front) then
+        return false
+    end
+    dissect_links(buffer, pinfo, tree, dissect_packet)
+    return true
+end)

@@ -25,6 +25,8 @@ pub enum Topology {
     Loopback,
     /// Two network namespaces joined by a veth.
     Veth,
+    /// Two network namespaces joined by three veths, which are used as one.
+    Links,
 }
 
 /// A topology that is set up.
@@ -33,19 +35,22 @@ pub struct Bed {
 }
 
 impl Topology {
+    /// Those with one link.
     pub const ALL: [Topology; 2] = [Topology::Loopback, Topology::Veth];
 
     /// Why this machine cannot provide this topology; `None` if it can.
     pub fn missing(self) -> Option<&'static str> {
         match self {
             Topology::Loopback => None,
-            Topology::Veth => self.bed().map_or_else(|why| Some(why.as_str()), |bed| bed.stage.loopback_reason()),
+            Topology::Veth | Topology::Links => {
+                self.bed().map_or_else(|why| Some(why.as_str()), |bed| bed.stage.loopback_reason())
+            }
         }
     }
 
     /// The stage of this topology, set up once for all tests.
     pub fn bed(self) -> Result<&'static Bed, &'static String> {
-        static BEDS: [OnceLock<Result<Bed, String>>; 2] = [OnceLock::new(), OnceLock::new()];
+        static BEDS: [OnceLock<Result<Bed, String>>; 3] = [const { OnceLock::new() }; 3];
         let bed = &BEDS[self as usize];
         bed.get_or_init(|| Bed::new(self).map_err(|error| format!("{error:#}"))).as_ref()
     }
@@ -56,6 +61,7 @@ impl fmt::Display for Topology {
         f.write_str(match self {
             Topology::Loopback => "loopback",
             Topology::Veth => "veth",
+            Topology::Links => "links",
         })
     }
 }
@@ -65,6 +71,7 @@ impl Bed {
         let stage = match topology {
             Topology::Loopback => Stage::loopback()?,
             Topology::Veth => Stage::new(9000)?,
+            Topology::Links => Stage::with_links(3, 9000)?,
         };
         Ok(Bed { stage })
     }
@@ -85,6 +92,9 @@ impl Bed {
         let mut command = self.stage.command(side, program);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"WEIR_")) {
             command.env_remove(name);
+        }
+        if let Some(names) = self.stage.link_names() {
+            command.env("WEIR_LINKS", names);
         }
         command.env("WEIR_LIB_DIR", library());
         command

@@ -26,6 +26,7 @@ mod interop;
 mod invalidate;
 mod kernel;
 mod killed;
+mod links;
 mod live;
 mod loading;
 mod local;
@@ -87,6 +88,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         kernel::trials(),
         killed::trials(),
         loading::trials(),
+        links::trials(whole),
         local::trials(),
         users::trials(),
         stat::trials(),

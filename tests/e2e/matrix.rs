@@ -75,6 +75,26 @@ pub fn trials(whole: bool) -> Vec<Trial> {
     trials
 }
 
+/// The same over several links: each program with and without faults, and if `whole` with all its options.
+pub fn over_links(whole: bool) -> Vec<Trial> {
+    let mut trials = vec![];
+    for (nth, program) in PROGRAMS.iter().enumerate() {
+        for options in COMMON.iter().chain(program.options) {
+            for faulty in [false, true] {
+                let never_with_faults = program.name == "ib_send_lat" && options.starts_with("-e");
+                // One program in four has faults in every run.
+                let chosen = options.is_empty() && faulty == (nth % 4 == 1);
+                if (whole || chosen) && !(faulty && never_with_faults) {
+                    let number = 1000 + trials.len() as u64;
+                    let way = ways(Topology::Links, faulty)[0];
+                    trials.push(perftest_trial(Topology::Links, program.name, options, faulty.then_some(number), way));
+                }
+            }
+        }
+    }
+    trials
+}
+
 /// How payload travels. The first of a cell is the default there.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
@@ -86,7 +106,7 @@ enum Way {
 fn ways(topology: Topology, faulty: bool) -> &'static [Way] {
     match (topology, faulty) {
         (Topology::Loopback, false) => &[Way::SharedMemory, Way::Frames, Way::Roce],
-        (Topology::Veth, false) => &[Way::Frames, Way::Roce],
+        (Topology::Veth | Topology::Links, false) => &[Way::Frames, Way::Roce],
         (_, true) => &[Way::Roce, Way::Frames],
     }
 }

@@ -23,7 +23,7 @@ pub fn trials() -> Vec<Trial> {
     trials
 }
 
-fn pingpong(topology: Topology, weir: &'static [&str], options: &'static str, ipv6: bool) -> Trial {
+pub fn pingpong(topology: Topology, weir: &'static [&str], options: &'static str, ipv6: bool) -> Trial {
     let name = format!("ibv_rc_pingpong {options}{}", if ipv6 { " over IPv6" } else { "" });
     let name = if weir.is_empty() { name } else { format!("{name} with {}", weir.join(" ")) };
     trial(topology, &name, move |bed| {

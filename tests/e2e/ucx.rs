@@ -51,7 +51,7 @@ pub fn trials(whole: bool) -> Vec<Trial> {
     trials
 }
 
-fn runs(bed: &Bed, options: &[&str], transport: &str, test: &str, size: u32, count: u32) -> Result<()> {
+pub fn runs(bed: &Bed, options: &[&str], transport: &str, test: &str, size: u32, count: u32) -> Result<()> {
     let options = [&["--log", "info"], options].concat();
     let device = bed.stage.device();
     let line = format!(

@@ -60,7 +60,7 @@ pub fn trials() -> Vec<Trial> {
     trials
 }
 
-fn verify(bed: &Bed, weir: &[&str], options: &str, ipv6: bool) -> Result<()> {
+pub fn verify(bed: &Bed, weir: &[&str], options: &str, ipv6: bool) -> Result<()> {
     verify_with(bed, weir, options, ipv6, |_| ())
 }
 

@@ -3,12 +3,14 @@
 use crate::detect::{Detectors, End};
 use crate::finding::Finding;
 use crate::flow::{Event, Flow, FlowKey, Record, Source, Tracker};
+use crate::links::{Links, Path};
 use crate::observed::{Counts, Observed, Sources};
 use crate::packet::{FrameId, Marks, Seen};
 use crate::setup::Setups;
-use weir_capture::packet::{Encapsulation, RdmaPacket};
+use weir_capture::packet::{Edge, Encapsulation, LinkContent, RdmaPacket, find_links};
 use weir_capture::{Direction, Frame};
 use weir_transport::Profile;
+use weir_wire::edge::Header;
 use weir_wire::{Headers, ICRC_LEN, Opcode, Service, mad};
 
 /// An analysis in progress. Its memory grows with the number of flows, and not with the number of packets.
@@ -17,6 +19,7 @@ pub struct Analysis {
     tracker: Tracker,
     detectors: Detectors,
     setups: Setups,
+    links: Links,
     sources: Sources,
     totals: Totals,
     options: Options,
@@ -45,6 +48,10 @@ pub struct Totals {
     pub unreliable: u64,
     /// Congestion notification packets.
     pub cnps: u64,
+    /// Packets that a connection with several links carried again; they count nowhere else.
+    pub copies: u64,
+    /// What such connections carried besides packets of QPs: hellos, acknowledgements, pieces of MultiEdge's operations.
+    pub link_datagrams: u64,
     /// Packets that adapters reported and that were not read in time.
     pub missed: u64,
     /// Time of the first and of the last frame, ns since 1970.
@@ -77,10 +84,18 @@ impl Analysis {
     /// Takes the next frame of file number `file`. Files that continue each other come one after the other.
     pub fn frame(&mut self, file: u16, frame: &Frame<'_>) {
         self.totals.count(frame.timestamp, frame.orig_len as u64);
-        if let Some(packet) = weir_capture::packet::find(frame) {
-            self.totals.packets += 1;
-            self.packet(file, frame, &packet);
+        self.links.expire(frame.timestamp);
+        match weir_capture::packet::find(frame) {
+            Some(packet) => match packet.edge {
+                Some(edge) => self.over_links(file, frame, &packet, &edge),
+                None => {
+                    self.totals.packets += 1;
+                    self.packet(file, frame, &packet);
+                }
+            },
+            None => self.between_links(file, frame),
         }
+        self.pass_on();
     }
 
     /// Takes the next packet that adapter number `source` reports. The packets of all adapters come in the order of
@@ -125,6 +140,8 @@ impl Analysis {
 
     /// Ends the analysis: what was found in all packets. No packets may follow.
     pub fn finish(&mut self) -> Report<'_> {
+        self.links.finish();
+        self.pass_on();
         let detectors = &mut self.detectors;
         self.tracker.finish(&mut |flow, record: &mut Record, event: Event<'_>| {
             note(record, &event);
@@ -134,7 +151,6 @@ impl Analysis {
     }
 
     fn packet(&mut self, file: u16, frame: &Frame<'_>, packet: &RdmaPacket<'_>) {
-        let room = packet.transport_len.saturating_sub(ICRC_LEN);
         let headers = match packet.headers() {
             Ok(headers) => headers,
             Err(_) if packet.transport.first() == Some(&CNP.0) => {
@@ -146,26 +162,75 @@ impl Analysis {
                 return;
             }
         };
-        match headers.bth.opcode.service() {
-            Service::Rc | Service::Xrc => self.totals.reliable += 1,
-            service => {
-                self.totals.unreliable += 1;
-                if service == Service::Ud && headers.bth.dest_qp == mad::GSI_QPN {
-                    self.management(packet, &headers);
-                }
-                return;
-            }
+        if !self.count_service(packet, &headers) {
+            return;
         }
-        let payload = headers.payload_len(room - headers.len()).unwrap_or(0) as u32;
-        let congested = packet.ecn() == CONGESTION_EXPERIENCED || headers.bth.congestion & FECN != 0;
-        // Some captures are taken before the adapter fills it in.
-        let is_filled = !packet.transport.ends_with(&[0; ICRC_LEN]);
-        let marks = Marks { bad_icrc: is_filled && packet.icrc_ok() == Some(false), congested };
-        let id = FrameId::new(file, frame.number);
-        let seen = Seen::new(frame.timestamp, id, &headers, payload, marks);
+        let seen = seen_of(file, frame, packet, &headers);
         let key = FlowKey { from: packet.from, to: packet.to, qpn: headers.bth.dest_qp };
         let source = Source { file, direction: frame.direction, port: source_port(packet) };
         self.seen(key, source, &seen);
+    }
+
+    /// A packet of a connection over several links.
+    fn over_links(&mut self, file: u16, frame: &Frame<'_>, packet: &RdmaPacket<'_>, edge: &Edge) {
+        let headers = packet.headers();
+        let reliable = headers.as_ref().ok().filter(|headers| is_reliable(headers));
+        let what = reliable.map(|headers| (headers.bth.dest_qp, seen_of(file, frame, packet, headers)));
+        let Edge { header, from_port, to_port } = *edge;
+        let path = Path { from: packet.from, to: packet.to, from_port, to_port };
+        let source = Source { file, direction: frame.direction, port: 0 };
+        if !self.links.packet(path, &header, source, frame.timestamp, what) {
+            self.totals.copies += 1;
+            return;
+        }
+        self.totals.packets += 1;
+        let Ok(headers) = headers else {
+            self.totals.unparsed += 1;
+            return;
+        };
+        if is_reliable(&headers) {
+            self.totals.reliable += 1;
+        } else {
+            let mut packet = *packet;
+            (packet.from, packet.to) = self.links.ends(path, &header);
+            self.count_service(&packet, &headers);
+        }
+    }
+
+    /// A frame without an RDMA packet: a datagram that belongs to a connection over several links, or something else.
+    fn between_links(&mut self, file: u16, frame: &Frame<'_>) {
+        let Some(datagram) = find_links(frame) else { return };
+        self.totals.link_datagrams += 1;
+        let path =
+            Path { from: datagram.from, to: datagram.to, from_port: datagram.from_port, to_port: datagram.to_port };
+        let header = match &datagram.content {
+            LinkContent::Hello(hello) => return self.links.hello(path, hello),
+            LinkContent::Alone(header) => header,
+            // Of pieces the analysis only keeps apart what is no packet of a QP.
+            LinkContent::Piece(..) | LinkContent::Packet(_) => return,
+        };
+        let source = Source { file, direction: frame.direction, port: 0 };
+        self.links.packet(path, &Header { packet: None, ..*header }, source, frame.timestamp, None);
+    }
+
+    /// Takes the packets that links have carried, as far as their order is known.
+    fn pass_on(&mut self) {
+        while let Some((key, source, seen)) = self.links.next() {
+            self.seen(key, source, &seen);
+        }
+    }
+
+    /// Counts a packet by its service, and takes it if it is of connection management. Whether its connection is reliable.
+    fn count_service(&mut self, packet: &RdmaPacket<'_>, headers: &Headers) -> bool {
+        if is_reliable(headers) {
+            self.totals.reliable += 1;
+            return true;
+        }
+        self.totals.unreliable += 1;
+        if headers.bth.opcode.service() == Service::Ud && headers.bth.dest_qp == mad::GSI_QPN {
+            self.management(packet, headers);
+        }
+        false
     }
 
     fn seen(&mut self, key: FlowKey, source: Source, seen: &Seen) {
@@ -195,6 +260,20 @@ impl Totals {
         }
         self.last = self.last.max(time);
     }
+}
+
+fn is_reliable(headers: &Headers) -> bool {
+    matches!(headers.bth.opcode.service(), Service::Rc | Service::Xrc)
+}
+
+/// What the analysis keeps of a packet.
+fn seen_of(file: u16, frame: &Frame<'_>, packet: &RdmaPacket<'_>, headers: &Headers) -> Seen {
+    let payload = packet.payload_len(headers).unwrap_or(0) as u32;
+    let congested = packet.ecn() == CONGESTION_EXPERIENCED || headers.bth.congestion & FECN != 0;
+    // Some captures are taken before the adapter fills it in.
+    let is_filled = !packet.transport.ends_with(&[0; ICRC_LEN]);
+    let marks = Marks { bad_icrc: is_filled && packet.icrc_ok() == Some(false), congested };
+    Seen::new(frame.timestamp, FrameId::new(file, frame.number), headers, payload, marks)
 }
 
 fn source_port(packet: &RdmaPacket<'_>) -> u16 {

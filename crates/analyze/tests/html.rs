@@ -81,6 +81,8 @@ fn many(connections: usize) -> Document {
         unreliable: 0,
         cnps: 0,
         unparsed: 0,
+        copies: 0,
+        link_datagrams: 0,
         missed: 0,
         bytes: 1 << 32,
         start: START,

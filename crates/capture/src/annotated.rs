@@ -4,11 +4,11 @@ use crate::block;
 use crate::frame::{Frame, LinkType};
 use std::io::{self, Write};
 
-/// A pcapng file with the frames of other captures: an interface for each link type of each file.
+/// A pcapng file with the frames of other captures: an interface for each interface and link type of each file.
 pub struct Annotated<W> {
     out: W,
     buffer: Vec<u8>,
-    interfaces: Vec<(u16, LinkType)>,
+    interfaces: Vec<(u16, u32, LinkType)>,
 }
 
 /// Buffered bytes above which they are written.
@@ -24,7 +24,7 @@ impl<W: Write> Annotated<W> {
 
     /// Adds a frame of file number `file`, called `name`: with its own comments and then these.
     pub fn frame(&mut self, file: u16, name: &str, frame: &Frame<'_>, comments: &[String]) -> io::Result<()> {
-        let own = (file, frame.link_type);
+        let own = (file, frame.interface, frame.link_type);
         let interface = self.interfaces.iter().position(|known| *known == own).unwrap_or_else(|| {
             block::interface(&mut self.buffer, frame.link_type.number(), name, "", 0);
             self.interfaces.push(own);
@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(frames.len(), 3);
         let first = crate::OwnedFrame { comment: Some("one; two".into()), ..frame.to_owned() };
         assert_eq!(frames[0], first);
-        assert_eq!(frames[1], crate::OwnedFrame { number: 2, ..other.to_owned() });
+        assert_eq!(frames[1], crate::OwnedFrame { number: 2, interface: 1, ..other.to_owned() });
         assert_eq!(frames[2], crate::OwnedFrame { number: 3, ..frame.to_owned() });
         // A copy of a copy keeps the comments.
         let mut again = Annotated::new(Vec::new(), "test");

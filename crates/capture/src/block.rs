@@ -13,9 +13,19 @@ pub struct InterfaceInfo<'a> {
     pub application: &'a str,
 }
 
+/// An interface of which packets are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordedInterface<'a> {
+    pub name: &'a str,
+    /// In the file only beside other interfaces.
+    pub mac: Option<[u8; 6]>,
+}
+
 /// The metadata of a packet in the file.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketInfo<'a> {
+    /// Its interface: the place in the description of the file, 0 if there is one.
+    pub interface: u32,
     /// Nanoseconds since 1970.
     pub timestamp: u64,
     /// Sent or received.
@@ -36,6 +46,7 @@ mod option {
     pub const SHB_USERAPPL: u16 = 4;
     pub const IF_NAME: u16 = 2;
     pub const IF_DESCRIPTION: u16 = 3;
+    pub const IF_MACADDR: u16 = 6;
     pub const IF_TSRESOL: u16 = 9;
     pub const EPB_FLAGS: u16 = 2;
     pub const ISB_STARTTIME: u16 = 2;
@@ -65,6 +76,20 @@ pub fn section(out: &mut Vec<u8>, info: &InterfaceInfo<'_>, snap: u32, comment: 
     interface(out, LINKTYPE_ETHERNET, info.name, info.description, snap);
 }
 
+/// The same with several interfaces, each of which has the description and its MAC address.
+pub fn section_of_several<'a>(
+    out: &mut Vec<u8>,
+    info: &InterfaceInfo<'_>,
+    interfaces: impl Iterator<Item = RecordedInterface<'a>>,
+    snap: u32,
+    comment: &str,
+) {
+    section_header(out, info.application, comment);
+    for RecordedInterface { name, mac } in interfaces {
+        described(out, LINKTYPE_ETHERNET, name, info.description, snap, mac);
+    }
+}
+
 /// Starts a section, written by a program of this name.
 pub fn section_header(out: &mut Vec<u8>, application: &str, comment: &str) {
     block(out, SECTION_HEADER, |body| {
@@ -80,6 +105,10 @@ pub fn section_header(out: &mut Vec<u8>, application: &str, comment: &str) {
 
 /// Describes an interface of this LINKTYPE. Its time stamps are nanoseconds.
 pub fn interface(out: &mut Vec<u8>, link_type: u16, name: &str, description: &str, snap: u32) {
+    described(out, link_type, name, description, snap, None);
+}
+
+fn described(out: &mut Vec<u8>, link_type: u16, name: &str, description: &str, snap: u32, mac: Option<[u8; 6]>) {
     block(out, INTERFACE_DESCRIPTION, |body| {
         body.extend(link_type.to_le_bytes());
         body.extend([0; 2]);
@@ -87,6 +116,9 @@ pub fn interface(out: &mut Vec<u8>, link_type: u16, name: &str, description: &st
         put_option(body, option::IF_NAME, name.as_bytes());
         if !description.is_empty() {
             put_option(body, option::IF_DESCRIPTION, description.as_bytes());
+        }
+        if let Some(mac) = mac {
+            put_option(body, option::IF_MACADDR, &mac);
         }
         put_option(body, option::IF_TSRESOL, &[9]);
         put_option(body, option::END, &[]);
@@ -125,6 +157,7 @@ pub fn packet(out: &mut Vec<u8>, info: &PacketInfo<'_>, original: usize, slices:
     let kept: usize = slices.iter().map(|slice| slice.len()).sum();
     let mut head = [0; 28];
     head[..4].copy_from_slice(&ENHANCED_PACKET.to_le_bytes());
+    head[8..12].copy_from_slice(&info.interface.to_le_bytes());
     head[12..16].copy_from_slice(&((info.timestamp >> 32) as u32).to_le_bytes());
     head[16..20].copy_from_slice(&(info.timestamp as u32).to_le_bytes());
     head[20..24].copy_from_slice(&(kept as u32).to_le_bytes());
@@ -144,7 +177,8 @@ pub fn packet(out: &mut Vec<u8>, info: &PacketInfo<'_>, original: usize, slices:
     out[start + LENGTH_AT..start + START].copy_from_slice(&len.to_le_bytes());
 }
 
-/// Statistics of the interface between two times: the number of all frames, and of those that could not be written.
+/// Statistics between two times: the number of all frames, and of those that could not be written. They are those of all
+/// interfaces together, and stand at the first.
 pub fn statistics(out: &mut Vec<u8>, (started, now): (u64, u64), received: u64, dropped: u64) {
     block(out, INTERFACE_STATISTICS, |body| {
         body.extend(0u32.to_le_bytes());
@@ -209,7 +243,7 @@ mod tests {
         for frame in [0, 1, 2, 3, 70, 65_535] {
             for comment in [0, 1, 2, 3, 4096, 5000] {
                 let (mut out, text) = (Vec::new(), "x".repeat(comment));
-                let info = PacketInfo { timestamp: 1, direction: Direction::Out, comment: &text };
+                let info = PacketInfo { interface: 0, timestamp: 1, direction: Direction::Out, comment: &text };
                 packet(&mut out, &info, frame, &[&vec![0; frame]]);
                 let most = most(frame, comment);
                 assert!(out.len() <= most && out.len() + 6 >= most && out.len() % 4 == 0, "{frame} {comment}");

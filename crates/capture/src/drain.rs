@@ -1,6 +1,6 @@
 //! The thread that writes a recorder's ring to its file. The ring holds complete blocks, so it only moves bytes.
 
-use crate::block::{self, InterfaceInfo, LENGTH_AT, START};
+use crate::block::{self, InterfaceInfo, LENGTH_AT, RecordedInterface, START};
 use crate::history::{Excerpt, MOST_EXCERPTS};
 use crate::shared::Shared;
 use crate::wake::Sleeper;
@@ -31,9 +31,10 @@ pub struct Drain {
     pub failure: Option<io::Error>,
 }
 
-/// What a section says about its interface.
+/// What a section says about its interfaces.
 pub struct OwnedInfo {
-    pub name: String,
+    /// Their names and MAC addresses; one at least.
+    pub interfaces: Vec<(String, Option<[u8; 6]>)>,
     pub description: String,
     pub application: String,
     pub snap: u32,
@@ -137,11 +138,18 @@ impl Drain {
 
     /// Starts a section of so many bytes.
     pub fn start(&mut self, comment: &str, left: u64) {
-        let OwnedInfo { name, description, application, snap } = &self.info;
+        let OwnedInfo { interfaces, description, application, snap } = &self.info;
         let (started, dropped_before) = (wall_clock(), self.shared.dropped.load(Ordering::Relaxed));
         self.section = Section { started, dropped_before, left, stated: (started, 0, 0), ..Section::default() };
         let mut head = Vec::new();
-        block::section(&mut head, &InterfaceInfo { name, description, application }, *snap, comment);
+        let name = interfaces.first().map_or("", |(name, _)| name);
+        let info = InterfaceInfo { name, description, application };
+        if interfaces.len() > 1 {
+            let all = interfaces.iter().map(|(name, mac)| RecordedInterface { name, mac: *mac });
+            block::section_of_several(&mut head, &info, all, *snap, comment);
+        } else {
+            block::section(&mut head, &info, *snap, comment);
+        }
         self.write(&head, &[]);
     }
 

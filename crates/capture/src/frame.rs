@@ -12,6 +12,8 @@ pub struct Frame<'a> {
     pub timestamp: u64,
     /// The header at the start of `data`.
     pub link_type: LinkType,
+    /// Number of its interface in its section of the file, from 0; 0 in a file that describes none.
+    pub interface: u32,
     /// The captured bytes; fewer than `orig_len` if the capture has a length limit.
     pub data: &'a [u8],
     /// Bytes of the frame on the wire.
@@ -30,6 +32,8 @@ pub struct OwnedFrame {
     pub timestamp: u64,
     /// The header at the start of `data`.
     pub link_type: LinkType,
+    /// Number of its interface in its section of the file, from 0; 0 in a file that describes none.
+    pub interface: u32,
     /// The captured bytes.
     pub data: Vec<u8>,
     /// Bytes of the frame on the wire.
@@ -74,7 +78,7 @@ impl<'a> Frame<'a> {
     /// A complete frame without metadata.
     pub fn new(number: u64, timestamp: u64, link_type: LinkType, data: &'a [u8]) -> Self {
         let (orig_len, options) = (data.len(), Options::default());
-        Frame { number, timestamp, link_type, data, orig_len, direction: None, options }
+        Frame { number, timestamp, link_type, interface: 0, data, orig_len, direction: None, options }
     }
 
     /// Its comments. The options in the file are parsed by this call.
@@ -84,9 +88,9 @@ impl<'a> Frame<'a> {
 
     /// A copy that does not depend on the reader.
     pub fn to_owned(&self) -> OwnedFrame {
-        let Frame { number, timestamp, link_type, orig_len, direction, .. } = *self;
+        let Frame { number, timestamp, link_type, interface, orig_len, direction, .. } = *self;
         let comment = self.comments().map(Cow::into_owned).reduce(|before, text| format!("{before}; {text}"));
-        OwnedFrame { number, timestamp, link_type, data: self.data.to_vec(), orig_len, direction, comment }
+        OwnedFrame { number, timestamp, link_type, interface, data: self.data.to_vec(), orig_len, direction, comment }
     }
 }
 

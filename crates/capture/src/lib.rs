@@ -35,7 +35,7 @@ mod writer;
 
 pub use amount::{AmountError, HistorySize, Snap};
 pub use annotated::Annotated;
-pub use block::{InterfaceInfo, PacketInfo};
+pub use block::{InterfaceInfo, PacketInfo, RecordedInterface};
 pub use drain::Open;
 pub use error::CaptureError;
 pub use frame::{Direction, Frame, LinkType, OwnedFrame};

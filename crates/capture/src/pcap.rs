@@ -52,6 +52,7 @@ impl Pcap {
         Record {
             timestamp: u64::from(word(0)) * 1_000_000_000 + u64::from(word(4)) * self.unit,
             link_type: self.link_type,
+            interface: 0,
             data: self.record_header..self.record_header + word(8) as usize,
             orig_len: word(12) as usize,
             direction: None,

@@ -154,6 +154,7 @@ impl Pcapng {
         [captured, orig_len]: [u32; 2],
         body: &[u8],
     ) -> Result<Block, &'static str> {
+        let number = interface as u32;
         let interface = self.interfaces.get(interface).ok_or(NO_INTERFACE)?;
         let ticks = u64::from(time[0]) << 32 | u64::from(time[1]);
         if captured as usize > body.len() - 20 {
@@ -168,6 +169,7 @@ impl Pcapng {
         Ok(Block::Packet(Record {
             timestamp: interface.ticks.nanoseconds(ticks),
             link_type: interface.link_type,
+            interface: number,
             data: data.start + 8..data.end + 8,
             orig_len: orig_len as usize,
             direction,
@@ -195,6 +197,7 @@ impl Pcapng {
         Ok(Block::Packet(Record {
             timestamp: 0,
             link_type: interface.link_type,
+            interface: 0,
             data: 12..12 + captured,
             orig_len,
             direction: None,

@@ -114,6 +114,7 @@ impl Reader {
             number: self.number,
             timestamp: record.timestamp,
             link_type: LinkType::from_number(record.link_type),
+            interface: record.interface,
             data,
             orig_len: record.orig_len,
             direction: record.direction,

@@ -9,6 +9,8 @@ pub(crate) struct Record {
     /// Nanoseconds since 1970.
     pub timestamp: u64,
     pub link_type: u16,
+    /// Number of its interface in its section; 0 in pcap.
+    pub interface: u32,
     /// The captured bytes in the record.
     pub data: Range<usize>,
     /// Bytes of the packet on the wire.

@@ -9,7 +9,7 @@
 //! `history.rs`. Each mark begins a section of the file, with the mark as its comment, until the eighth.
 
 use crate::amount::HistorySize;
-use crate::block::{self, PacketInfo};
+use crate::block::{self, PacketInfo, RecordedInterface};
 use crate::drain::{Blocks, Drain, Open, OwnedInfo, Section, wall_clock};
 use crate::history::{History, Text, count_blocks, push_blocks};
 use crate::shared::{Ending, Shared};
@@ -31,9 +31,9 @@ pub type Spawn = fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
 /// Options of a recorder.
 #[derive(Clone, Copy, Debug)]
 pub struct RecorderOptions<'a> {
-    /// Interface name, for the file.
-    pub interface: &'a str,
-    /// Description of the interface, for the file.
+    /// The interfaces, for the file; packets name one by its place ([`PacketInfo::interface`]). None: one without a name.
+    pub interfaces: &'a [RecordedInterface<'a>],
+    /// Description of each interface, for the file.
     pub description: &'a str,
     /// Name of the capturing program, for the file.
     pub application: &'a str,
@@ -73,7 +73,7 @@ const FULL_BATCH: usize = 16 << 10;
 impl Default for RecorderOptions<'_> {
     fn default() -> Self {
         RecorderOptions {
-            interface: "",
+            interfaces: &[],
             description: "",
             application: "weir",
             ring: DEFAULT_RING,
@@ -120,7 +120,7 @@ impl Recorder {
             shared: shared.clone(),
             sleeper,
             info: OwnedInfo {
-                name: options.interface.into(),
+                interfaces: options.interfaces.iter().map(|one| (one.name.into(), one.mac)).collect(),
                 description: options.description.into(),
                 application: options.application.into(),
                 snap: options.snap,

@@ -23,7 +23,7 @@ impl<W: Write> Writer<W> {
         Writer { out, buffer, started: now }
     }
 
-    /// Adds a frame, given as slices.
+    /// Adds a frame of the interface, number 0, given as slices.
     pub fn packet(&mut self, info: &PacketInfo<'_>, slices: &[&[u8]]) -> io::Result<()> {
         let len = slices.iter().map(|slice| slice.len()).sum();
         block::packet(&mut self.buffer, info, len, slices);

@@ -12,9 +12,10 @@ fn what_was_recorded_can_be_written_without_an_end() {
     for round in 1..=20 {
         for recorder in &mut recorders {
             for i in 0..50 {
-                assert!(
-                    recorder.record(&PacketInfo { timestamp: i, direction: Direction::Out, comment: "" }, &[&[7; 100]])
-                );
+                assert!(recorder.record(
+                    &PacketInfo { interface: 0, timestamp: i, direction: Direction::Out, comment: "" },
+                    &[&[7; 100]]
+                ));
             }
         }
         flush_all(|| std::thread::sleep(Duration::from_micros(20)));

@@ -4,9 +4,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
 use std::io::Write;
-use weir_capture::testing::{Carried, fuzz_find, fuzz_read, transport};
+use weir_capture::testing::{Carried, SLOTS, behind, edge_header, frame_of, fuzz_find, fuzz_read, transport};
 use weir_capture::{Direction, InterfaceInfo, PacketInfo, Writer, roce};
-use weir_wire::Opcode;
+use weir_wire::edge::Header;
+use weir_wire::{Opcode, frame};
 
 /// The seeds of a fuzz target, and inputs that fuzzing added to them.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
@@ -27,7 +28,7 @@ fn sample() -> Vec<u8> {
     let info = InterfaceInfo { name: "eth0", description: "", application: "weir" };
     let mut writer = Writer::new(&mut bytes, &info, 1);
     for i in 0..8u64 {
-        let info = PacketInfo { timestamp: i, direction: Direction::In, comment: "remark" };
+        let info = PacketInfo { interface: 0, timestamp: i, direction: Direction::In, comment: "remark" };
         writer.packet(&info, &[&[0x45; 60]]).unwrap();
     }
     writer.statistics(9, 8, 0);
@@ -101,6 +102,29 @@ proptest! {
         if let Some(datagram) = roce::find_udp(&bytes) {
             prop_assert!(datagram.payload.len() <= datagram.payload_len);
         }
+    }
+
+    #[test]
+    fn damaged_frames_of_links_cause_no_panic(
+        carried in prop::sample::select(Carried::ALL.to_vec()),
+        opcode in any::<u8>(),
+        framed in any::<bool>(),
+        packet in any::<bool>(),
+        changes in prop::collection::vec((0..160usize, any::<u8>()), 0..3),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let opcode = Opcode(opcode);
+        let inner = if framed && frame::is_framed(opcode) { frame_of(opcode, 40) } else { transport(opcode, 40) };
+        let header = edge_header(7, 3, 9);
+        let header = if packet { header } else { Header { packet: None, count: 0, ..header } };
+        let Some(mut bytes) = carried.udp(SLOTS, &behind(&header, framed, None, &inner)) else { return Ok(()) };
+        for (at, value) in changes {
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = value;
+            }
+        }
+        bytes.truncate(cut.index(bytes.len()) + 1);
+        fuzz_find(&bytes);
     }
 
     #[test]

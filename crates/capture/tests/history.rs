@@ -20,7 +20,7 @@ fn remember(path: &Path) -> Recorder {
 
 fn record(recorder: &mut Recorder, frames: std::ops::Range<u64>) {
     for n in frames {
-        let info = PacketInfo { timestamp: n, direction: Direction::In, comment: "" };
+        let info = PacketInfo { interface: 0, timestamp: n, direction: Direction::In, comment: "" };
         assert!(recorder.record(&info, &[&[n as u8; FRAME]]));
     }
 }
@@ -121,7 +121,7 @@ fn an_excerpt_has_as_many_bytes_after_the_mark_as_before_and_a_file_eight_excerp
         let wanted = n + 4000;
         recorder.mark(&format_args!("mark {excerpt}"));
         while n < wanted {
-            let info = PacketInfo { timestamp: n, direction: Direction::In, comment: "" };
+            let info = PacketInfo { interface: 0, timestamp: n, direction: Direction::In, comment: "" };
             recorder.record(&info, &[&[0; FRAME]]);
             n += 1;
             std::thread::sleep(Duration::from_micros(20));

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use weir_capture::{Direction, OwnedFrame, PacketInfo, Recorder, RecorderOptions, Statistics, open};
+use weir_capture::{Direction, OwnedFrame, PacketInfo, RecordedInterface, Recorder, RecorderOptions, Statistics, open};
 
 const FILE_OF_THE_VICTIM: &str = "WEIR_TEST_RECORD_UNTIL_KILLED";
 
 fn info(timestamp: u64, comment: &str) -> PacketInfo<'_> {
-    PacketInfo { timestamp, direction: Direction::Out, comment }
+    PacketInfo { interface: 0, timestamp, direction: Direction::Out, comment }
 }
 
 fn read(path: &Path) -> (Vec<OwnedFrame>, Statistics) {
@@ -22,7 +22,8 @@ fn all_that_fits_is_written_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.pcapng");
     // Frames of many sizes wrap around the small ring at many offsets.
-    let options = RecorderOptions { ring: 20_000, interface: "lo", ..Default::default() };
+    let interfaces = &[RecordedInterface { name: "lo", mac: None }];
+    let options = RecorderOptions { ring: 20_000, interfaces, ..Default::default() };
     let mut recorder = Recorder::create(&path, &options).unwrap();
     let bytes: Vec<u8> = (0..5000).map(|n| n as u8).collect();
     let mut expected = Vec::new();

@@ -38,13 +38,14 @@ fn written_packets_are_read_back_unchanged() {
         let data: Vec<u8> = (0..i * 7 % 9001).map(|n| (n * i) as u8).collect();
         let comment = ["", "lost by fault injection", "ä"][i as usize % 3];
         let direction = if i % 2 == 0 { Direction::In } else { Direction::Out };
-        let info = PacketInfo { timestamp: (1 << 60) + i, direction, comment };
+        let info = PacketInfo { interface: 0, timestamp: (1 << 60) + i, direction, comment };
         let (front, back) = data.split_at(data.len() / 3);
         writer.packet(&info, &[front, back]).unwrap();
         expected.push(OwnedFrame {
             number: i + 1,
             timestamp: info.timestamp,
             link_type: LinkType::Ethernet,
+            interface: 0,
             orig_len: data.len(),
             data,
             direction: Some(direction),
@@ -66,7 +67,7 @@ fn a_comment_of_any_length_leaves_the_file_readable() {
     let mut bytes = Vec::new();
     let comment = "ä".repeat(70_000);
     let mut writer = Writer::new(&mut bytes, &INFO, 1);
-    let info = PacketInfo { timestamp: 0, direction: Direction::In, comment: &comment };
+    let info = PacketInfo { interface: 0, timestamp: 0, direction: Direction::In, comment: &comment };
     writer.packet(&info, &[b"x"]).unwrap();
     writer.flush().unwrap();
     drop(writer);
@@ -92,6 +93,7 @@ fn classic_files_of_both_units_and_byte_orders() {
                     number: 1,
                     timestamp,
                     link_type,
+                    interface: 0,
                     data: b"12345".to_vec(),
                     orig_len: 7,
                     direction: None,

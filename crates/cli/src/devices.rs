@@ -164,6 +164,7 @@ mod tests {
             up: true,
             gids: vec![Some("fe80::1".parse().unwrap()), None, Some("10.0.0.1".parse().unwrap())],
             notes: vec!["locked memory: limit 8 MiB".into()],
+            links: Default::default(),
         };
         Shown::new(device, &weir_device::features().unwrap())
     }

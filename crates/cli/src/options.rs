@@ -5,6 +5,7 @@ use clap::{Args, ValueEnum};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use weir_link::capture::{HistorySize, Snap};
+use weir_links::{Interfaces, LinksSpec};
 
 /// Options of the adapter.
 #[derive(Args, Clone, Debug, Default)]
@@ -14,6 +15,12 @@ pub struct Options {
     /// by default is there only if no other interface is up
     #[arg(long, value_name = "NAME", env = "WEIR_INTERFACE")]
     pub interface: Option<String>,
+
+    /// Use these interfaces as one: programs see the device `weir_links0`, and packets to a process that does the same
+    /// go over all of them. Names separated by commas, each with a weight if its speed (1: 1 Gbit/s) is not what the
+    /// kernel says: eth1,eth2=10. `auto`: all that lead to the peer
+    #[arg(long, value_name = "NAME[=WEIGHT],...", env = "WEIR_LINKS", conflicts_with = "interface")]
+    pub links: Option<String>,
 
     /// Imitate this adapter, flaws included: the name of a profile, or your own profile file
     #[arg(long, value_name = "NAME|FILE", env = "WEIR_PROFILE", help = profile_help())]
@@ -132,6 +139,12 @@ impl Options {
         if let Some(interface) = &self.interface {
             check_interface(interface).with_context(|| source("--interface", "WEIR_INTERFACE", interface))?;
             variables.push(("WEIR_INTERFACE", interface.clone()));
+        }
+        if let Some(links) = &self.links {
+            let source = source("--links", "WEIR_LINKS", links);
+            let spec: LinksSpec = links.parse().context(source)?;
+            Interfaces::find(&spec).context(source)?;
+            variables.push(("WEIR_LINKS", spec.to_string()));
         }
         if let Some(profile) = &self.profile {
             variables.push((

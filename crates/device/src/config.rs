@@ -8,6 +8,7 @@ use std::time::Duration;
 use weir_link::DisabledFeatures;
 use weir_link::capture::{HistorySize, Snap};
 use weir_link::faults::FaultSpec;
+use weir_links::LinksSpec;
 use weir_transport::{DeviceAttributes, Profile};
 
 /// Settings of this process.
@@ -15,6 +16,8 @@ use weir_transport::{DeviceAttributes, Profile};
 pub struct Config {
     /// `WEIR_INTERFACE`: show this interface only, or all.
     pub interface: Option<String>,
+    /// `WEIR_LINKS`: these interfaces are used as one.
+    pub links: Option<LinksSpec>,
     /// `WEIR_PROFILE`: how the adapter behaves.
     pub profile: Profile,
     /// `WEIR_ICRC`: `always`, or `auto`: Weir peers on one machine agree to omit it.
@@ -91,6 +94,7 @@ impl Config {
     pub fn from_env() -> Result<Config, String> {
         Ok(Config {
             interface: variable("WEIR_INTERFACE"),
+            links: links()?,
             profile: match variable("WEIR_PROFILE") {
                 None => Profile::ideal(),
                 Some(name) => weir_profiles::load(&name).map_err(|error| format!("WEIR_PROFILE={name}: {error}"))?,
@@ -134,6 +138,12 @@ impl Config {
 /// the attributes of the ideal profile.
 pub fn device_attributes() -> DeviceAttributes {
     Config::from_env().map_or_else(|_| Profile::ideal().device, |config| config.profile.device)
+}
+
+/// Reads only `WEIR_LINKS`. The error describes what is wrong with its value.
+pub fn links() -> Result<Option<LinksSpec>, String> {
+    let Some(text) = variable("WEIR_LINKS") else { return Ok(None) };
+    text.parse().map(Some).map_err(|error| format!("WEIR_LINKS={text}: {error}"))
 }
 
 /// Reads only `WEIR_WITHOUT`. The error describes what is wrong with its value.

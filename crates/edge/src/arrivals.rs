@@ -51,7 +51,7 @@ impl Engine {
             return false;
         }
         let Some(peer) = self.peers.get_mut(&number).filter(|peer| peer.endpoint.is_some()) else {
-            self.say_goodbye_again(now, number, arrival);
+            self.disown(now, number, arrival);
             return false;
         };
         // The numbers of a connection are no secret on its path, but its packets come from its peer only.

@@ -107,10 +107,20 @@ impl Engine {
         self.lingering.push_back(Lingering { agreed, remote, again: now + AGAIN });
     }
 
-    /// A packet of a connection that has ended has come: the peer may not know that.
-    pub(crate) fn say_goodbye_again(&mut self, now: Instant, number: u32, arrival: &Arrival) {
-        let is_it = |ended: &&mut Lingering| ended.agreed.numbers.connection == number && ended.again <= now;
-        let Some(ended) = self.lingering.iter_mut().find(is_it) else { return };
+    /// A packet has come for a connection that has ended, or that another process had at this port: its sender may not know
+    /// that.
+    pub(crate) fn disown(&mut self, now: Instant, number: u32, arrival: &Arrival) {
+        let is_it = |ended: &&mut Lingering| ended.agreed.numbers.connection == number;
+        let Some(ended) = self.lingering.iter_mut().find(is_it) else {
+            if self.disowns <= now {
+                self.disowns = now + AGAIN;
+                self.send_hello(&Hello::unknown(number), arrival.from, arrival.to, 0);
+            }
+            return;
+        };
+        if ended.again > now {
+            return;
+        }
         ended.again = now + AGAIN;
         let (agreed, remote) = (ended.agreed.clone(), ended.remote);
         let hello = agreed.farewell(&self.own(&[]));

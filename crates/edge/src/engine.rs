@@ -56,6 +56,8 @@ pub struct Engine {
     pub(crate) backlog: VecDeque<u32>,
     /// Connections that this side has ended lately.
     pub(crate) lingering: VecDeque<Lingering>,
+    /// When a packet for an unknown connection is answered again.
+    pub(crate) disowns: Instant,
     /// When to look at which connection.
     pub(crate) timers: BTreeSet<(Instant, u32)>,
     /// Connections that may have packets to send.
@@ -107,6 +109,7 @@ impl Engine {
             requests: HashMap::new(),
             backlog: VecDeque::new(),
             lingering: VecDeque::new(),
+            disowns: Instant::default(),
             timers: BTreeSet::new(),
             touched: vec![],
             has_news: false,

@@ -86,6 +86,9 @@ impl Engine {
             peer.leave(now);
             return self.schedule(number);
         }
+        if let Some(unknown) = hello.unknown_connection() {
+            return self.doubt(now, known, unknown);
+        }
         let addresses = self.addresses.clone();
         let own = self.own(&addresses);
         let is_full = self.backlog.len() >= self.options.backlog;
@@ -135,6 +138,15 @@ impl Engine {
         if let Some(reply) = outcome.reply {
             self.answer(&reply, arrival);
         }
+    }
+
+    /// A peer may not have its side of a connection any more: it is asked. Another process that answers ends the connection.
+    fn doubt(&mut self, now: Instant, known: Option<u32>, unknown: u32) {
+        let Some(number) = known else { return };
+        let Some(peer) = self.peers.get_mut(&number).filter(|peer| peer.agreed.peer == unknown) else { return };
+        let numbers = peer.agreed.numbers;
+        peer.opening.ask(now, || numbers);
+        self.schedule(number);
     }
 
     /// Asks peers that are to be asked for a connection.

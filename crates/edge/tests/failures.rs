@@ -5,7 +5,7 @@ mod common;
 use common::{Area, Pair, SOON, address, connect, impatient, noise, options};
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, UdpSocket};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use weir_edge::{Access, Allow, Error, Event, Kind, Mode, Node, OperationFlags, Options};
 
@@ -109,7 +109,8 @@ fn an_idle_connection_stays() {
 #[test]
 #[ignore = "another test starts it"]
 fn other_process() {
-    let listener = Node::listen(options(Mode::Events)).unwrap();
+    let port = std::env::var("EDGE_PORT").map_or(0, |port| port.parse().unwrap());
+    let listener = Node::listen(Options { port, ..options(Mode::Events) }).unwrap();
     println!("port {}", listener.port());
     let area = Area::new(64 << 20);
     // SAFETY: this process has nothing else to do.
@@ -118,16 +119,43 @@ fn other_process() {
     std::thread::sleep(Duration::from_secs(60));
 }
 
+/// Starts the other process; returns it and its port.
+fn spawn_other(port: u16) -> (Child, u16) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["other_process", "--ignored", "--exact", "--nocapture"])
+        .env("EDGE_PORT", port.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let port = lines.find_map(|line| line.split("port ").nth(1)?.trim().parse::<u16>().ok()).unwrap();
+    (child, port)
+}
+
+/// Another process at the port of a killed peer ends the connection long before the patience does.
+#[test]
+fn a_peer_that_starts_anew_ends_the_connection() {
+    let (mut child, port) = spawn_other(0);
+    let node = Node::open(options(Mode::Events)).unwrap();
+    let connection = node.request(([127, 0, 0, 1], port).into(), &Allow::nothing(), SOON).unwrap();
+    let Ok(Event::Notified { address, .. }) = connection.wait_event(Some(SOON)) else { panic!() };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (mut again, _) = spawn_other(port);
+    let before = Instant::now();
+    assert_eq!(connection.write(address, &[1], NONE), Err(Error::Ended));
+    assert!(before.elapsed() < Duration::from_secs(2), "{:?}", before.elapsed());
+    drop(connection);
+    let connection = node.request(([127, 0, 0, 1], port).into(), &Allow::nothing(), SOON).unwrap();
+    assert!(matches!(connection.wait_event(Some(SOON)), Ok(Event::Notified { .. })));
+    again.kill().unwrap();
+    again.wait().unwrap();
+}
+
 #[test]
 fn a_killed_peer_makes_operations_fail() {
     for mode in MODES {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["other_process", "--ignored", "--exact", "--nocapture"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let port = lines.filter_map(|line| line.split("port ").nth(1)?.trim().parse::<u16>().ok()).next().unwrap();
+        let (mut child, port) = spawn_other(0);
         let node = Node::open(impatient(mode)).unwrap();
         let connection = node.request(([127, 0, 0, 1], port).into(), &Allow::nothing(), SOON).unwrap();
         let Ok(Event::Notified { address, .. }) = connection.wait_event(Some(SOON)) else { panic!() };

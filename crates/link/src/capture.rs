@@ -12,7 +12,9 @@
 //! has 4791 instead, so that other programs decode them as RoCEv2. The ICRC covers that port and is converted: a
 //! right ICRC is right in the file, an omitted ICRC (zero) is filled in, and a wrong ICRC stays wrong by the same
 //! bits. Weir's own control datagrams (they start with "WEIR") and frames ([`weir_wire::frame`]) keep their port:
-//! other programs would take them for RoCEv2.
+//! other programs would take them for RoCEv2. So do packets over several links, which have a header in front
+//! ([`weir_wire::edge`]): the ICRC behind it is as it was sent, because it is not computed for the addresses of the link.
+//! Each interface is described in the file, and each datagram names its own.
 //!
 //! **With a snap length** ([`Snap`]), nothing is computed over payload that is not in the file. Of a packet that is not
 //! whole in the file:
@@ -31,31 +33,38 @@ mod head;
 
 use crate::{Arrival, Carrier, Fate, Group, Inbox, Outbox, SendError, clock};
 pub use cut::CONTROL_MAGIC;
-use cut::{Cut, is_packet};
+use cut::{Cut, Kind};
 use head::{Head, len_of};
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
-use std::ops::RangeInclusive;
 use std::os::fd::RawFd;
 use std::path::Path;
 /// Writes what the captures of this process hold, because it is about to end.
 pub use weir_capture::flush_all as flush_captures;
-use weir_capture::{Direction, PacketInfo, Recorded, Recorder, RecorderOptions};
+use weir_capture::{Direction, PacketInfo, Recorded, RecordedInterface, Recorder, RecorderOptions};
 pub use weir_capture::{HistorySize, Open, Snap, Spawn};
-use weir_wire::ip::Envelope;
-use weir_wire::{ICRC_LEN, ROCE_PORT, frame, icrc};
-
 /// UDP ports of slots, which the file replaces by 4791.
-pub const SLOT_PORTS: RangeInclusive<u16> = 20480..=21503;
+pub use weir_wire::SLOT_PORTS;
+use weir_wire::ip::Envelope;
+use weir_wire::{ICRC_LEN, ROCE_PORT, edge, icrc};
+
+/// An interface that datagrams leave by and arrive at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CaptureInterface<'a> {
+    /// Its name, for the file.
+    pub name: &'a str,
+    /// By which datagrams name it ([`Group::ifindex`], [`Arrival::ifindex`]).
+    pub index: u32,
+    /// Its MAC address, if there is one.
+    pub mac: Option<[u8; 6]>,
+}
 
 /// Settings of a capture.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CaptureOptions<'a> {
-    /// Interface name, for the file.
-    pub interface: &'a str,
-    /// Its MAC address, if there is one.
-    pub mac: Option<[u8; 6]>,
+    /// The interfaces. Datagrams that name none of them count as those of the first.
+    pub interfaces: &'a [CaptureInterface<'a>],
     /// UDP port that outgoing datagrams come from.
     pub port: u16,
     /// Text for users: the device, the program, the fault specification.
@@ -74,7 +83,8 @@ pub struct CaptureOptions<'a> {
 pub struct Capture<C> {
     inner: C,
     recorder: Recorder,
-    mac: Option<[u8; 6]>,
+    /// Index and MAC address of each interface, in the file's order.
+    interfaces: Vec<(u32, Option<[u8; 6]>)>,
     port: u16,
     cut: Cut,
     /// The comment for each [`Fate`], indexed by its bits.
@@ -87,6 +97,8 @@ pub struct Capture<C> {
 struct Burst {
     timestamp: u64,
     direction: Direction,
+    /// Its place in the file, and its MAC address.
+    interface: (u32, Option<[u8; 6]>),
     fate: Fate,
     /// The headers of datagrams with their own port, and with that of RoCE.
     heads: [Option<Head>; 2],
@@ -95,19 +107,24 @@ struct Burst {
 impl<C: Carrier> Capture<C> {
     /// Creates the file (an existing file is replaced) and the thread that writes it.
     pub fn create(inner: C, path: &Path, options: &CaptureOptions<'_>) -> io::Result<Self> {
-        Ok(Self::with(inner, Recorder::create(path, &recorder_options(options))?, options))
+        let interfaces = recorded(options);
+        Ok(Self::with(inner, Recorder::create(path, &recorder_options(options, &interfaces))?, options))
     }
 
     /// Keeps the last datagrams in memory, and the thread that writes them when something happens
     /// ([`Carrier::mark`]). It calls `open` for the file. Error: there is no memory.
     pub fn remember(inner: C, open: Open, size: HistorySize, options: &CaptureOptions<'_>) -> io::Result<Self> {
-        Ok(Self::with(inner, Recorder::remember(open, size, &recorder_options(options))?, options))
+        let interfaces = recorded(options);
+        let recorder = Recorder::remember(open, size, &recorder_options(options, &interfaces))?;
+        Ok(Self::with(inner, recorder, options))
     }
 
     fn with(inner: C, recorder: Recorder, options: &CaptureOptions<'_>) -> Self {
         let remarks = (0..=Fate::all().bits()).map(|bits| remark(Fate::from_bits_truncate(bits))).collect();
-        let CaptureOptions { mac, port, snap, without_icrc, .. } = *options;
-        Capture { inner, recorder, mac, port, cut: Cut { snap, without_icrc }, remarks, kept: Outbox::new(0, 0) }
+        let CaptureOptions { port, snap, without_icrc, .. } = *options;
+        let interfaces = options.interfaces.iter().map(|interface| (interface.index, interface.mac)).collect();
+        let cut = Cut { snap, without_icrc };
+        Capture { inner, recorder, interfaces, port, cut, remarks, kept: Outbox::new(0, 0) }
     }
 
     /// How many datagrams are in the file, and how many were dropped.
@@ -132,12 +149,18 @@ impl<C: Carrier> Capture<C> {
 
     fn record_outbox(&mut self, outbox: &Outbox, timestamp: u64) {
         for group in &outbox.groups {
-            let mut burst = Burst { timestamp, direction: Direction::Out, fate: group.fate, heads: [None, None] };
+            let mut burst = self.burst(timestamp, Direction::Out, group.ifindex, group.fate);
             for (index, (staged, len)) in outbox.starts(group).enumerate() {
                 self.record(&mut burst, &self.sent_envelope(group, index), staged, len);
             }
         }
         self.recorder.commit();
+    }
+
+    fn burst(&self, timestamp: u64, direction: Direction, ifindex: u32, fate: Fate) -> Burst {
+        let place = self.interfaces.iter().position(|(index, _)| *index == ifindex).unwrap_or(0);
+        let mac = self.interfaces.get(place).and_then(|(_, mac)| *mac);
+        Burst { timestamp, direction, interface: (place as u32, mac), fate, heads: [None, None] }
     }
 
     fn sent_envelope(&self, group: &Group, index: usize) -> Envelope {
@@ -154,10 +177,11 @@ impl<C: Carrier> Capture<C> {
     /// Records a datagram of `len` bytes, of which `staged` are the first; all of it, if it is kept whole.
     #[inline]
     fn record(&mut self, burst: &mut Burst, sent: &Envelope, staged: &[u8], len: usize) {
-        let kept = self.cut.kept(staged, len, len_of(sent));
-        let is_roce = SLOT_PORTS.contains(&sent.dst_port) && is_packet(staged, len) && !frame::is_frame(staged);
+        let kind = Kind::of(staged, len);
+        let kept = self.cut.kept(kind, staged, len, len_of(sent));
+        let is_roce = SLOT_PORTS.contains(&sent.dst_port) && kind == Kind::Roce;
         let shown = if is_roce { Envelope { dst_port: ROCE_PORT, ..*sent } } else { *sent };
-        let (mac, is_out) = (self.mac, burst.direction == Direction::Out);
+        let ((interface, mac), is_out) = (burst.interface, burst.direction == Direction::Out);
         let head = burst.heads[usize::from(is_roce)].get_or_insert_with(|| Head::new(&shown, is_out, mac));
         head.fill(len, &shown);
         let icrc = (is_roce && kept == len).then(|| converted_icrc(sent, &shown, staged));
@@ -167,7 +191,8 @@ impl<C: Carrier> Capture<C> {
             head.complete_checksum([body, icrc]);
         }
         let comment = self.remarks.get(usize::from(burst.fate.bits())).map_or("", String::as_str);
-        let info = PacketInfo { timestamp: burst.timestamp, direction: burst.direction, comment };
+        let Burst { timestamp, direction, .. } = *burst;
+        let info = PacketInfo { interface, timestamp, direction, comment };
         // The recorder counts datagrams that do not fit.
         self.recorder.add(&info, head.bytes().len() + len, &[head.bytes(), body, icrc]);
     }
@@ -262,11 +287,13 @@ impl<C: Carrier> Carrier for Capture<C> {
     fn record_arrivals(&mut self, inbox: &Inbox, arrivals: &[Arrival]) {
         let timestamp = clock::wall();
         for arrival in arrivals {
-            let mut burst = Burst { timestamp, direction: Direction::In, fate: arrival.fate, heads: [None, None] };
+            let mut burst = self.burst(timestamp, Direction::In, arrival.ifindex, arrival.fate);
             let plain = plain_envelope(arrival);
             for datagram in inbox.datagrams(arrival) {
-                let is_whole = self.cut.kept(datagram, datagram.len(), len_of(&plain)) == datagram.len();
-                let envelope = if is_whole { received_envelope(&plain, datagram) } else { plain };
+                let kind = Kind::of(datagram, datagram.len());
+                let is_whole = self.cut.kept(kind, datagram, datagram.len(), len_of(&plain)) == datagram.len();
+                let tells = is_whole && matches!(kind, Kind::Roce | Kind::Frame);
+                let envelope = if tells { received_envelope(&plain, datagram) } else { plain };
                 self.record(&mut burst, &envelope, datagram, datagram.len());
             }
         }
@@ -289,13 +316,22 @@ impl<C: Carrier> Capture<C> {
     }
 }
 
-fn recorder_options<'a>(options: &CaptureOptions<'a>) -> RecorderOptions<'a> {
+/// The interfaces as the file describes them.
+fn recorded<'a>(options: &CaptureOptions<'a>) -> Vec<RecordedInterface<'a>> {
+    options.interfaces.iter().map(|CaptureInterface { name, mac, .. }| RecordedInterface { name, mac: *mac }).collect()
+}
+
+fn recorder_options<'a>(options: &CaptureOptions<'a>, interfaces: &'a [RecordedInterface<'a>]) -> RecorderOptions<'a> {
+    let more = match options.snap {
+        Snap::Headers if interfaces.len() > 1 => edge::HEADER_LEN + edge::MAX_ACK_LEN,
+        _ => 0,
+    };
     RecorderOptions {
-        interface: options.interface,
+        interfaces,
         description: options.description,
         application: concat!("weir ", env!("CARGO_PKG_VERSION")),
         ring: if options.ring == 0 { weir_capture::DEFAULT_RING } else { options.ring },
-        snap: options.snap.in_file(),
+        snap: options.snap.in_file() + more as u32,
         spawn: options.spawn.unwrap_or(|body| with_signals_blocked(|| (RecorderOptions::default().spawn)(body))),
     }
 }
@@ -325,7 +361,7 @@ fn plain_envelope(arrival: &Arrival) -> Envelope {
 /// The headers of a received datagram, as far as its ICRC determines them.
 fn received_envelope(plain: &Envelope, datagram: &[u8]) -> Envelope {
     // With an omitted ICRC nothing can be derived.
-    if !is_packet(datagram, datagram.len()) || datagram.ends_with(&[0; ICRC_LEN]) {
+    if datagram.ends_with(&[0; ICRC_LEN]) {
         return *plain;
     }
     for dont_fragment in [true, false] {

@@ -332,7 +332,7 @@ impl<'a> Deliver<'a> {
 
 impl Sink<Arrival> for Deliver<'_> {
     fn has_room(&self, bytes: usize, datagrams: usize) -> bool {
-        self.used + bytes <= self.inbox.bytes.len()
+        self.used + bytes <= self.inbox.spare().start
             && self.inbox.arrivals.len() + datagrams <= self.inbox.arrivals.capacity()
     }
 

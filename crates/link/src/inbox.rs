@@ -20,6 +20,8 @@ pub struct Arrival {
     pub len: usize,
     /// Bytes of each datagram except the last.
     pub segment: usize,
+    /// Bytes at the front of each datagram that are not for the receiver.
+    pub skip: usize,
     /// The decision of fault injection; other code sets [`Fate::empty`].
     pub fate: Fate,
 }
@@ -28,7 +30,7 @@ impl Arrival {
     /// One datagram of `len` bytes at `start`; its local address is not yet known.
     pub fn new(from: SocketAddr, to_port: u16, start: usize, len: usize) -> Self {
         let to = Ipv4Addr::UNSPECIFIED.into();
-        Arrival { from, to, to_port, ifindex: 0, start, len, segment: len, fate: Fate::empty() }
+        Arrival { from, to, to_port, ifindex: 0, start, len, segment: len, skip: 0, fate: Fate::empty() }
     }
 }
 
@@ -38,6 +40,8 @@ pub struct Inbox {
     pub bytes: Box<[u8]>,
     /// The arrivals, in order.
     pub arrivals: Vec<Arrival>,
+    /// Bytes after the slots.
+    spare: usize,
 }
 
 /// Bytes of a slot: the largest buffer that UDP_GRO delivers.
@@ -46,16 +50,28 @@ pub const SLOT: usize = 1 << 16;
 impl Inbox {
     /// An empty inbox of `slots` slots.
     pub fn new(slots: usize) -> Self {
-        Inbox { bytes: vec![0; slots * SLOT].into(), arrivals: Vec::with_capacity(slots * 64) }
+        Self::with_spare(slots, 0)
+    }
+
+    /// The same with `spare` bytes more, in which a carrier puts what has come earlier.
+    pub fn with_spare(slots: usize, spare: usize) -> Self {
+        Inbox { bytes: vec![0; slots * SLOT + spare].into(), arrivals: Vec::with_capacity(slots * 64), spare }
     }
 
     /// Number of slots.
     pub fn slots(&self) -> usize {
-        self.bytes.len() / SLOT
+        (self.bytes.len() - self.spare) / SLOT
+    }
+
+    /// The bytes after the slots.
+    pub fn spare(&self) -> std::ops::Range<usize> {
+        self.bytes.len() - self.spare..self.bytes.len()
     }
 
     /// The datagrams of an arrival, in order.
     pub fn datagrams(&self, arrival: &Arrival) -> impl DoubleEndedIterator<Item = &[u8]> + ExactSizeIterator + Clone {
-        self.bytes[arrival.start..arrival.start + arrival.len].chunks(arrival.segment.max(1))
+        let skip = arrival.skip;
+        let datagrams = self.bytes[arrival.start..arrival.start + arrival.len].chunks(arrival.segment.max(1));
+        datagrams.map(move |datagram| datagram.get(skip..).unwrap_or_default())
     }
 }

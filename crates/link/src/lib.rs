@@ -20,6 +20,7 @@ mod send_error;
 mod single_datagram;
 mod udp;
 
+pub use clock::monotonic;
 pub use disabled_features::{DisabledFeatures, UnknownFeature};
 pub use ethernet::{Ethernet, FilterInstruction, Membership};
 pub use fate::Fate;
@@ -33,6 +34,23 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
+
+/// What the state of a link to a peer is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkReport {
+    /// Which of the interfaces that are used as one it begins at.
+    pub interface: u8,
+    /// Whether it is used.
+    pub is_up: bool,
+    /// Bytes that were put on it.
+    pub bytes: u64,
+    /// Bytes per second, measured or guessed.
+    pub rate: f64,
+    /// Share of its packets that were lost lately.
+    pub loss: f64,
+    /// The mean round trip, if it is known.
+    pub round_trip: Option<std::time::Duration>,
+}
 
 /// Sends and receives datagrams. Never blocks.
 pub trait Carrier: Send {
@@ -102,6 +120,9 @@ pub trait Carrier: Send {
     /// look.
     fn mark(&mut self, _what: &dyn fmt::Display) {}
 
+    /// Reports the links that packets go over, if there are several.
+    fn links(&self, _see: &mut dyn FnMut(LinkReport)) {}
+
     /// The process is about to end: writes buffered data to its file.
     fn close(&mut self) {}
 
@@ -164,6 +185,9 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
     }
     fn mark(&mut self, what: &dyn fmt::Display) {
         (**self).mark(what);
+    }
+    fn links(&self, see: &mut dyn FnMut(LinkReport)) {
+        (**self).links(see);
     }
     fn close(&mut self) {
         (**self).close();

@@ -130,7 +130,7 @@ impl Outbox {
     }
 
     /// The datagrams of a group that is contiguous in the outbox, in order.
-    pub fn datagrams(&self, group: &Group) -> impl Iterator<Item = &[u8]> {
+    pub fn datagrams(&self, group: &Group) -> impl DoubleEndedIterator<Item = &[u8]> + ExactSizeIterator + Clone {
         debug_assert_eq!(group.iovecs.1, 0, "this carrier does not take iovecs");
         self.bytes[group.start..group.start + group.len].chunks(group.segment.max(1))
     }

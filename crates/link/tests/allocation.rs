@@ -70,7 +70,7 @@ fn allocations(carrier: &mut impl Carrier, outbox: &Outbox, inbox: &mut Inbox) -
 #[test]
 fn no_allocation_per_datagram() {
     let dir = tempfile::tempdir().unwrap();
-    let options = CaptureOptions { interface: "eth0", mac: None, port: 20480, ring: 1 << 20, ..Default::default() };
+    let options = CaptureOptions { port: 20480, ring: 1 << 20, ..Default::default() };
     let mut capture = Capture::create(Busy, &dir.path().join("a.pcapng"), &options).unwrap();
     let to = SocketAddr::from(([10, 0, 0, 2], 20485));
     let mut outbox = Outbox::new(1000, 1);

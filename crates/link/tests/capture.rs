@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use weir_capture::roce::{self, Datagram};
 use weir_capture::{Direction, OwnedFrame, open};
-use weir_link::capture::{Capture, CaptureOptions, SLOT_PORTS};
+use weir_link::capture::{Capture, CaptureInterface, CaptureOptions, SLOT_PORTS};
 use weir_link::faults::Faults;
 use weir_link::{Arrival, Carrier, DisabledFeatures, Inbox, Ports};
 use weir_wire::ip::Envelope;
@@ -30,8 +30,7 @@ fn addresses(v6: bool) -> (IpAddr, IpAddr) {
 
 fn capture(path: &Path) -> Capture<Dummy> {
     let options = CaptureOptions {
-        interface: "eth0",
-        mac: Some(MAC),
+        interfaces: &[CaptureInterface { name: "eth0", index: 2, mac: Some(MAC) }],
         port: OUR_PORT,
         description: "a test",
         ..Default::default()
@@ -275,7 +274,7 @@ fn packets_of_real_sockets_are_captured() {
     let ((port_a, a), (port_b, b)) = (bind().unwrap(), bind().unwrap());
     let side = |name: &str, port, ports| {
         let path = dir.path().join(name);
-        let options = CaptureOptions { interface: "lo", mac: None, port, ..Default::default() };
+        let options = CaptureOptions { port, ..Default::default() };
         (Capture::create(ports, &path, &options).unwrap(), path)
     };
     let ((mut a, path_a), (b, path_b)) = (side("a", port_a, a), side("b", port_b, b));

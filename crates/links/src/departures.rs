@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use weir_link::{Carrier, Group, Iovec, MAX_IOVECS, Outbox};
 
 /// Bytes of headers that are staged, and of packets where they are copied.
-const HEADERS: usize = 64 << 10;
+const HEADERS: usize = 128 << 10;
 const COPIES: usize = 256 << 10;
 /// Packets that leave together, at most.
 const PACKETS: usize = 512;

@@ -24,6 +24,7 @@ pub struct Interfaces {
 pub struct Interface {
     pub name: String,
     pub index: u32,
+    pub mac: Option<[u8; 6]>,
     /// It is up, and has a carrier.
     pub is_up: bool,
     /// Bytes.
@@ -119,10 +120,12 @@ fn known() -> io::Result<Vec<(Interface, InterfaceFlags)>> {
                 let works = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
                 let is_up = entry.flags.contains(works);
                 let (mtu, speed, addresses) = (mtu(&name)?, speed(&name), vec![]);
-                known.push((Interface { name, index, is_up, mtu, speed, addresses }, entry.flags));
+                known.push((Interface { name, index, mac: None, is_up, mtu, speed, addresses }, entry.flags));
                 known.len() - 1
             }
         };
+        let mac = entry.address.as_ref().and_then(|address| address.as_link_addr()?.addr());
+        known[at].0.mac = known[at].0.mac.or(mac.filter(|mac| *mac != [0; 6]));
         let address = entry.address.as_ref().and_then(ip);
         if let Some(address) = address.filter(|address| !is_link_local(address)) {
             let prefix = entry.netmask.as_ref().and_then(ip).map_or(full(&address), |mask| prefix(&mask));
@@ -165,7 +168,7 @@ fn mtu(name: &str) -> io::Result<u32> {
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(libc::IFNAMSIZ - 1)) {
         *to = from as libc::c_char;
     }
-    // SAFETY: the kernel writes the MTU of the interface that `request` names, which lives until then.
+    // SAFETY: `request` names the interface, lives until then, and has room for the MTU.
     if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) } < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -188,7 +191,9 @@ mod tests {
     #[test]
     fn the_loopback_interface_is_found() {
         let lo = Interfaces::find(&"lo=3".parse().unwrap()).unwrap();
-        let [Interface { name, index, is_up, mtu, speed, addresses }] = &lo.all[..] else { panic!("{lo:?}") };
+        let [Interface { name, index, mac: None, is_up, mtu, speed, addresses }] = &lo.all[..] else {
+            panic!("{lo:?}")
+        };
         assert_eq!((name.as_str(), *index, *is_up, *speed), ("lo", 1, true, 3000));
         assert!(*mtu >= 1500 && addresses.contains(&("127.0.0.1".parse().unwrap(), 8)), "{lo:?}");
         let address = lo.addresses()[0];

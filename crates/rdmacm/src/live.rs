@@ -138,7 +138,8 @@ impl LiveHost {
 
     fn lookup(&mut self, address: IpAddr, scope: u32, again: bool) -> Result<Option<(Device, u8)>, Errno> {
         let at = |device: &DeviceInfo| gid_index(&device.gids, address);
-        let fits = |device: &DeviceInfo| (scope == 0 || device.ifindex == scope) && at(device).is_some();
+        let is_of = |device: &DeviceInfo| device.members().iter().any(|(_, index)| *index == scope);
+        let fits = |device: &DeviceInfo| (scope == 0 || is_of(device)) && at(device).is_some();
         let Some(device) = self.device(&fits, again)? else { return Ok(None) };
         let Some(gid_index) = at(&device) else { return Ok(None) };
         // SAFETY: null, or a reference that is valid for ever.

@@ -59,7 +59,7 @@ impl Capture {
         fill_ipv4_checksum(&mut head[14..]);
         let mut icrc = icrc::compute(&envelope, &self.body).to_le_bytes();
         icrc[0] ^= u8::from(packet.damaged);
-        let info = PacketInfo { timestamp: now.0, direction, comment: lost.map_or("", loss_comment) };
+        let info = PacketInfo { interface: 0, timestamp: now.0, direction, comment: lost.map_or("", loss_comment) };
         self.frames += 1;
         if let Err(e) = self.writer.packet(&info, &[&head, &self.body, &icrc]) {
             self.failure.get_or_insert(e);

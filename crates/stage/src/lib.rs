@@ -34,8 +34,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Name of the interface in either namespace.
+/// Name of the interface in either namespace, and without its number that of all.
 const INTERFACE: &str = "eth0";
+const INTERFACES: &str = "eth";
 
 /// One of the two hosts of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,6 +55,8 @@ pub struct Stage {
     pinned: bool,
     /// The sides stand for two programs of one host, and not for two hosts.
     one_host: bool,
+    /// Veth pairs between the namespaces, which programs use as one if there are several.
+    links: usize,
 }
 
 /// How A reaches B.
@@ -70,8 +73,14 @@ enum Network {
 impl Stage {
     /// Two namespaces joined by a veth pair with an MTU of `mtu` bytes, or loopback if that is not allowed.
     pub fn new(mtu: u32) -> Result<Stage> {
-        let joined = join_namespaces(mtu).map(Network::Joined);
-        Self::with(joined.unwrap_or_else(|e| Network::Loopback(format!("{e:#}"))))
+        Self::with_links(1, mtu)
+    }
+
+    /// The same with so many veth pairs, 1 to 64, which Weir's programs use as one: `eth0`, `eth1`, and so on.
+    pub fn with_links(links: usize, mtu: u32) -> Result<Stage> {
+        let joined = join_namespaces(links, mtu).map(Network::Joined);
+        let stage = Self::with(joined.unwrap_or_else(|e| Network::Loopback(format!("{e:#}"))))?;
+        Ok(Stage { links, ..stage })
     }
 
     /// One namespace for both sides, as two processes of one host have it; or loopback if that is not allowed.
@@ -87,7 +96,7 @@ impl Stage {
     }
 
     fn with(network: Network) -> Result<Stage> {
-        Ok(Stage { network, cores: pick_cores()?, pinned: true, one_host: false })
+        Ok(Stage { network, cores: pick_cores()?, pinned: true, one_host: false, links: 1 })
     }
 
     /// The same places, with programs on whichever cores the kernel chooses.
@@ -109,6 +118,10 @@ impl Stage {
         if self.network.is_joined() {
             // This process may itself run on another stage.
             command.env_remove("WEIR_INTERFACE");
+            match self.link_names() {
+                None => command.env_remove("WEIR_LINKS"),
+                Some(names) => command.env("WEIR_LINKS", names),
+            };
         } else {
             // The machine may have other interfaces, beside which programs do not see this one.
             command.env("WEIR_INTERFACE", self.interface());
@@ -178,9 +191,23 @@ impl Stage {
         if self.network.is_joined() { INTERFACE } else { "lo" }
     }
 
-    /// The name of the Weir device of both sides, which includes the name of the interface.
+    /// The names of the interfaces that programs use as one, as for `--links`, if there are several.
+    pub fn link_names(&self) -> Option<String> {
+        let names: Vec<String> = (0..self.links).map(|n| format!("{INTERFACES}{n}")).collect();
+        (self.links > 1 && self.network.is_joined()).then(|| names.join(","))
+    }
+
+    /// The name of the Weir device of both sides, which includes the name of the interface if there is one.
     pub fn device(&self) -> String {
-        format!("weir_{}", self.interface())
+        match self.link_names() {
+            Some(_) => "weir_links0".into(),
+            None => format!("weir_{}", self.interface()),
+        }
+    }
+
+    /// Runs `ip` (iproute2) on a side with a namespace of its own.
+    pub fn ip(&self, side: Side, arguments: &str) -> Result<()> {
+        ip(self.namespace(side).context("this stage has no namespaces")?, arguments)
     }
 
     /// The core that this side's programs are pinned to.
@@ -235,6 +262,7 @@ impl Stage {
     pub fn describe(&self) -> String {
         let networks = match &self.network {
             Network::Joined(_) if self.one_host => "one network namespace with an interface".to_owned(),
+            Network::Joined(_) if self.links > 1 => format!("two network namespaces joined by {} veths", self.links),
             Network::Joined(_) => "two network namespaces joined by veth".to_owned(),
             Network::Shared(_) => "one network namespace".to_owned(),
             Network::Loopback(reason) => format!("loopback without a namespace of its own ({reason})"),
@@ -270,26 +298,34 @@ fn pick_cores() -> Result<[usize; 2]> {
     Ok([first, *second.unwrap_or(&first)])
 }
 
-fn join_namespaces(mtu: u32) -> Result<[Arc<OwnedFd>; 2]> {
+fn join_namespaces(links: usize, mtu: u32) -> Result<[Arc<OwnedFd>; 2]> {
     ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root");
     let a = Arc::new(new_namespace()?);
     let b = Arc::new(new_namespace()?);
     // `ip` takes a path to the namespace, which is reachable only through this process's descriptors.
     let path_of_b = format!("/proc/{}/fd/{}", std::process::id(), b.as_raw_fd());
-    ip(&a, &format!("link add {INTERFACE} mtu {mtu} type veth peer name {INTERFACE} mtu {mtu} netns {path_of_b}"))?;
-    for (namespace, address, address6) in [(&a, "198.18.0.1/24", "fd77::1/64"), (&b, "198.18.0.2/24", "fd77::2/64")] {
-        ip(namespace, "link set lo up")?;
-        // Duplicate address detection would delay addresses, and so GIDs, by a second or two.
-        in_namespace(namespace, || {
-            let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{INTERFACE}/accept_dad"), "0");
-        })?;
-        ip(namespace, &format!("address add {address} dev {INTERFACE}"))?;
-        // It fails in a container without IPv6, which only the tests of IPv6 need.
-        let _ = ip(namespace, &format!("address add {address6} dev {INTERFACE} nodad"));
-        ip(namespace, &format!("link set {INTERFACE} up"))?;
+    for n in 0..links {
+        let name = format!("{INTERFACES}{n}");
+        ip(&a, &format!("link add {name} mtu {mtu} type veth peer name {name} mtu {mtu} netns {path_of_b}"))?;
     }
-    wait_running(&a)?;
-    wait_running(&b)?;
+    for (namespace, host) in [(&a, 1), (&b, 2)] {
+        ip(namespace, "link set lo up")?;
+        for n in 0..links {
+            let name = format!("{INTERFACES}{n}");
+            // Duplicate address detection would delay addresses, and so GIDs, by a second or two.
+            in_namespace(namespace, || {
+                let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/accept_dad"), "0");
+            })?;
+            ip(namespace, &format!("address add 198.18.{n}.{host}/24 dev {name}"))?;
+            // It fails in a container without IPv6, which only the tests of IPv6 need.
+            let _ = ip(namespace, &format!("address add fd77:0:0:{n:x}::{host}/64 dev {name} nodad"));
+            ip(namespace, &format!("link set {name} up"))?;
+        }
+    }
+    for n in 0..links {
+        wait_running(&a, &format!("{INTERFACES}{n}"))?;
+        wait_running(&b, &format!("{INTERFACES}{n}"))?;
+    }
     Ok([a, b])
 }
 
@@ -302,19 +338,19 @@ fn shared_namespace() -> Result<Arc<OwnedFd>> {
 
 /// Waits until the kernel calls the interface running, which it does up to a second after the carrier. Weir's ports are
 /// up before, but UCX's own `tcp` does not see the interface until then.
-fn wait_running(namespace: &OwnedFd) -> Result<()> {
+fn wait_running(namespace: &OwnedFd, interface: &str) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(5);
     loop {
         let mut running = false;
         in_namespace(namespace, || {
             let flag = InterfaceFlags::IFF_RUNNING;
             running = getifaddrs()
-                .is_ok_and(|mut all| all.any(|entry| entry.interface_name == INTERFACE && entry.flags.contains(flag)));
+                .is_ok_and(|mut all| all.any(|entry| entry.interface_name == interface && entry.flags.contains(flag)));
         })?;
         match running {
             true => return Ok(()),
             false if Instant::now() > end => {
-                bail!("{INTERFACE} did not come up within 5 s; the machine may be busy: try again")
+                bail!("{interface} did not come up within 5 s; the machine may be busy: try again")
             }
             false => std::thread::sleep(Duration::from_millis(10)),
         }

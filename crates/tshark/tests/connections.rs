@@ -181,7 +181,7 @@ fn dissected(mads: &[Mad], names: &[&str]) -> Vec<Vec<String>> {
         head[12..14].copy_from_slice(&[8, 0]);
         let len = envelope.emit(datagram.len(), 0, 64, &mut head[14..]);
         fill_ipv4_checksum(&mut head[14..]);
-        let info = PacketInfo { timestamp: 0, direction: Direction::Out, comment: "" };
+        let info = PacketInfo { interface: 0, timestamp: 0, direction: Direction::Out, comment: "" };
         assert!(recorder.record(&info, &[&head[..14 + len], &datagram]));
     }
     recorder.finish().unwrap();

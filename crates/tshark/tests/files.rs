@@ -1,7 +1,7 @@
 //! tshark and Weir parse every packet of the fixtures, and of the files that Weir writes, alike.
 
 use std::path::{Path, PathBuf};
-use weir_capture::{Direction, PacketInfo, Recorder, RecorderOptions, open};
+use weir_capture::{Direction, PacketInfo, RecordedInterface, Recorder, RecorderOptions, open};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/captures").join(name)
@@ -26,11 +26,13 @@ fn tshark_agrees_about_the_fixtures() {
 fn tshark_agrees_about_recorded_files() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("copy.pcapng");
-    let mut recorder = Recorder::create(&path, &RecorderOptions { interface: "eth0", ..Default::default() }).unwrap();
+    let interfaces = &[RecordedInterface { name: "eth0", mac: None }];
+    let mut recorder = Recorder::create(&path, &RecorderOptions { interfaces, ..Default::default() }).unwrap();
     let mut count = 0;
     for frame in open(fixture("rxe-verbs-1024.pcap")).unwrap().owned_frames() {
         let frame = frame.unwrap();
-        let info = PacketInfo { timestamp: frame.timestamp, direction: Direction::Out, comment: "a remark" };
+        let info =
+            PacketInfo { interface: 0, timestamp: frame.timestamp, direction: Direction::Out, comment: "a remark" };
         assert!(recorder.record(&info, &[&frame.data]));
         count += 1;
     }
@@ -49,7 +51,7 @@ fn a_difference_is_reported() {
     data[14 + 28] = 0x35;
     let (head, icrc) = data.split_last_chunk_mut::<4>().unwrap();
     *icrc = weir_wire::icrc::compute_framed(&head[14..14 + 28], &head[14 + 28..]).to_le_bytes();
-    let info = PacketInfo { timestamp: 0, direction: Direction::In, comment: "" };
+    let info = PacketInfo { interface: 0, timestamp: 0, direction: Direction::In, comment: "" };
     recorder.record(&info, &[&data]);
     // The same with a wrong ICRC is skipped.
     data[14 + 28] = 0x38;

@@ -172,6 +172,23 @@ pub fn parse(bytes: &[u8]) -> Result<Packet<'_>, ParseError> {
     Ok(Packet { headers, payload: &body[..len], icrc: u32::from_le_bytes(*icrc), placement: Some(placement) })
 }
 
+/// The headers that RoCE has for a frame, of which `bytes` are the first and `room` are before the ICRC: the payload need
+/// not be there.
+pub fn headers(bytes: &[u8], room: usize) -> Result<Headers, ParseError> {
+    let truncated = ParseError::Truncated { len: bytes.len(), need: HEADER_LEN + ICRC_LEN };
+    let (raw, _) = RawFrame::ref_from_prefix(&bytes[..room.min(bytes.len())]).map_err(|_| truncated)?;
+    let bth = Bth::from_raw(&raw.bth);
+    if bth.version != VERSION {
+        return Err(ParseError::Version(bth.version));
+    }
+    if !is_framed(bth.opcode) {
+        return Err(ParseError::UnknownOpcode(bth.opcode.0));
+    }
+    let placement = raw.placement(opcode_has(bth.opcode, has::DESTINATION)).filter(|_| bth.reserved == 0);
+    let headers = placement.and_then(|placement| raw.headers(Bth { version: 0, ..bth }, &placement));
+    headers.ok_or(ParseError::Reserved)
+}
+
 impl RawFrame {
     /// The placement; `None` if a bit is set that must be zero.
     #[inline]
@@ -284,6 +301,13 @@ mod tests {
                     framed.push(code);
                 }
                 Err(error) => assert_eq!(error, ParseError::UnknownOpcode(code)),
+            }
+            let room = frame.len() - ICRC_LEN;
+            for kept in 0..frame.len() {
+                match super::headers(&frame[..kept], room) {
+                    Ok(found) => assert_eq!((Ok(found), kept >= HEADER_LEN), (parse(&frame).map(|p| p.headers), true)),
+                    Err(_) => assert!(kept < HEADER_LEN || parse(&frame).is_err()),
+                }
             }
             assert_eq!(parse_any(&frame), parse(&frame));
             assert_eq!(Packet::parse(&frame), Err(ParseError::Version(VERSION)), "an adapter takes it for a packet");

@@ -7,6 +7,7 @@
 //! [`edge`]: what is in front of packets over several links.
 #![forbid(unsafe_code)]
 
+pub mod burst;
 pub mod cm;
 pub mod edge;
 #[macro_use]
@@ -33,6 +34,8 @@ pub use syndrome::{NakCode, RnrTimer, Syndrome};
 
 /// UDP destination port of RoCEv2 (IBTA annex A17).
 pub const ROCE_PORT: u16 = 4791;
+/// UDP ports of slots: between two Weir processes, both ports are such.
+pub const SLOT_PORTS: std::ops::RangeInclusive<u16> = 20480..=21503;
 /// Bytes of the invariant CRC at the end of each packet.
 pub const ICRC_LEN: usize = 4;
 /// The default partition key, full member (IBTA 10.9.2).

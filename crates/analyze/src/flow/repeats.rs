@@ -132,7 +132,8 @@ impl Half {
             psn: packet.psn,
             kind: packet.kind(),
             cause,
-            waited,
+            // Without a response before it the time is not known: at most since the first packet.
+            waited: waited.min(self.start.map_or(0, |(_, start)| packet.time.saturating_sub(start))),
             follows: follows.is_some(),
             payload: packet.payload,
             frame: packet.frame,

@@ -10,7 +10,7 @@ use super::clip::Clips;
 use super::event::Event;
 use super::half::Half;
 use super::stats::Stats;
-use crate::packet::{Kind, Seen};
+use crate::packet::{FrameId, Kind, Seen};
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use weir_capture::{Direction, packet::Address};
@@ -310,14 +310,19 @@ impl Tracker {
         for (id, partner) in [(one, other), (other, one)] {
             let flow = &mut self.flows[id.0 as usize];
             (flow.partner, flow.pairing) = (Some(partner), pairing);
-            waiting.extend(flow.held.take().unwrap_or_default().into_iter().map(|packet| (id, partner, packet)));
+            // Packets over several links are in the order of their connection, and not of their frames.
+            let mut place = FrameId::default();
+            waiting.extend(flow.held.take().unwrap_or_default().into_iter().map(|packet| {
+                place = place.max(packet.frame);
+                (place, id, partner, packet)
+            }));
             flow.votes = Vec::new();
             if let Some(alone) = self.alone.get_mut(&(flow.key.from, flow.key.to)) {
                 alone.retain(|flow| *flow != id);
             }
         }
-        waiting.sort_by_key(|(_, _, packet)| packet.frame);
-        for (id, partner, packet) in waiting {
+        waiting.sort_by_key(|(place, ..)| *place);
+        for (_, id, partner, packet) in waiting {
             self.deliver(id, partner, &packet, sink);
         }
     }

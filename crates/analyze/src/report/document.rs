@@ -34,6 +34,10 @@ pub struct Capture {
     pub cnps: u64,
     /// RDMA packets that could not be parsed.
     pub unparsed: u64,
+    /// Packets that a connection with several links carried again; they count nowhere else.
+    pub copies: u64,
+    /// Hellos, acknowledgements and other datagrams of such connections that carry no packet of a QP.
+    pub link_datagrams: u64,
     /// Packets that running processes reported and that were not read in time; 0 for files.
     pub missed: u64,
     /// Bytes of all frames on the wire.
@@ -181,6 +185,8 @@ fn capture(totals: &Totals) -> Capture {
         unreliable: totals.unreliable,
         cnps: totals.cnps,
         unparsed: totals.unparsed,
+        copies: totals.copies,
+        link_datagrams: totals.link_datagrams,
         missed: totals.missed,
         bytes: totals.bytes,
         start: totals.first,

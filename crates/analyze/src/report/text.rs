@@ -34,6 +34,9 @@ pub fn text(document: &Document, style: Style) -> String {
     if capture.missed > 0 {
         let _ = writeln!(out, "{} more packets were not read in time: programs sent them too fast", capture.missed);
     }
+    if capture.copies > 0 {
+        let _ = writeln!(out, "{} more packets were sent again over another link, or the same one", capture.copies);
+    }
     if capture.unparsed > 0 {
         let _ = writeln!(out, "{} RDMA packets could not be parsed", capture.unparsed);
     }

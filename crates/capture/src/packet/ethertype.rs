@@ -1,5 +1,7 @@
 //! Finds the network header behind an Ethernet or a Linux cooked header and VLAN tags.
 
+use crate::frame::LinkType;
+
 pub(crate) const IPV4: u16 = 0x0800;
 pub(crate) const IPV6: u16 = 0x86dd;
 /// RoCE v1 (IBTA annex A16).
@@ -14,6 +16,17 @@ pub(crate) struct Network<'a> {
     pub bytes: &'a [u8],
 }
 
+/// Behind the header of a link type; `None` for one without ethertypes.
+#[inline]
+pub(crate) fn behind(link_type: LinkType, frame: &[u8]) -> Option<Network<'_>> {
+    match link_type {
+        LinkType::Ethernet => of_ethernet(frame),
+        LinkType::Cooked => of_cooked(frame),
+        LinkType::Cooked2 => of_cooked2(frame),
+        LinkType::Infiniband | LinkType::Other(_) => None,
+    }
+}
+
 /// Behind an Ethernet header.
 #[inline]
 pub(crate) fn of_ethernet(frame: &[u8]) -> Option<Network<'_>> {
@@ -21,12 +34,12 @@ pub(crate) fn of_ethernet(frame: &[u8]) -> Option<Network<'_>> {
 }
 
 /// Behind a Linux cooked header, version 1.
-pub(crate) fn of_cooked(frame: &[u8]) -> Option<Network<'_>> {
+fn of_cooked(frame: &[u8]) -> Option<Network<'_>> {
     skip_tags(u16_at(frame, 14)?, &frame[16..])
 }
 
 /// Behind a Linux cooked header, version 2.
-pub(crate) fn of_cooked2(frame: &[u8]) -> Option<Network<'_>> {
+fn of_cooked2(frame: &[u8]) -> Option<Network<'_>> {
     skip_tags(u16_at(frame, 0)?, frame.get(20..)?)
 }
 

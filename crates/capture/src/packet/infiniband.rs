@@ -34,6 +34,7 @@ pub(crate) fn infiniband(bytes: &[u8]) -> Option<RdmaPacket<'_>> {
                 traffic_class: 0,
                 transport: &rest[..transport_len.min(rest.len())],
                 transport_len,
+                edge: None,
                 covered: Covered::Lrh(lrh),
             })
         }
@@ -84,6 +85,7 @@ impl<'a> Global<'a> {
             traffic_class: self.grh[0] << 4 | self.grh[1] >> 4,
             transport: &rest[..len.min(rest.len())],
             transport_len: len,
+            edge: None,
             covered: Covered::Grh(self.grh),
         }
     }

@@ -3,18 +3,21 @@
 mod address;
 pub(crate) mod ethertype;
 mod infiniband;
+pub(crate) mod links;
 mod rdma;
 pub(crate) mod udp;
 
 pub use address::Address;
-pub use rdma::{Encapsulation, RdmaPacket};
+pub use links::{LinkContent, LinkDatagram, find_links};
+pub use rdma::{Edge, Encapsulation, RdmaPacket};
 
 use crate::frame::{Frame, LinkType};
 use ethertype::Network;
 use rdma::Covered;
-use weir_wire::ROCE_PORT;
+use weir_wire::{ROCE_PORT, SLOT_PORTS};
 
-/// The RDMA packet in a frame. `None` for all that is not RDMA, and for fragments of IP packets.
+/// The RDMA packet in a frame. `None` for all that is not RDMA, and for fragments of IP packets. Packets over several links
+/// are found behind their header; what else links carry is found by [`find_links`].
 #[inline]
 pub fn find<'a>(frame: &Frame<'a>) -> Option<RdmaPacket<'a>> {
     find_in(frame.link_type, frame.data)
@@ -24,11 +27,8 @@ pub fn find<'a>(frame: &Frame<'a>) -> Option<RdmaPacket<'a>> {
 #[inline]
 pub fn find_in(link_type: LinkType, data: &[u8]) -> Option<RdmaPacket<'_>> {
     match link_type {
-        LinkType::Ethernet => in_network(ethertype::of_ethernet(data)?),
-        LinkType::Cooked => in_network(ethertype::of_cooked(data)?),
-        LinkType::Cooked2 => in_network(ethertype::of_cooked2(data)?),
         LinkType::Infiniband => infiniband::infiniband(data),
-        LinkType::Other(_) => None,
+        _ => in_network(ethertype::behind(link_type, data)?),
     }
 }
 
@@ -38,7 +38,11 @@ fn in_network(network: Network<'_>) -> Option<RdmaPacket<'_>> {
     if ethertype == ethertype::ROCE_V1 {
         return infiniband::roce_v1(bytes, vlan);
     }
-    let udp = udp::find(ethertype, bytes).filter(|udp| udp.dst_port == ROCE_PORT)?;
+    let udp = udp::find(ethertype, bytes)?;
+    if udp.dst_port != ROCE_PORT {
+        let between_slots = SLOT_PORTS.contains(&udp.dst_port) && SLOT_PORTS.contains(&udp.src_port);
+        return if between_slots { links::rdma(&udp, vlan) } else { None };
+    }
     Some(RdmaPacket {
         from: udp.from,
         to: udp.to,
@@ -47,6 +51,7 @@ fn in_network(network: Network<'_>) -> Option<RdmaPacket<'_>> {
         traffic_class: udp.traffic_class,
         transport: udp.payload,
         transport_len: udp.payload_len,
+        edge: None,
         covered: if udp.is_plain { Covered::IpUdp(udp.ip_udp) } else { Covered::Unknown },
     })
 }

@@ -1,7 +1,7 @@
 //! An RDMA packet as a capture has it.
 
 use super::address::Address;
-use weir_wire::{Bth, Headers, ICRC_LEN, ParseError, icrc};
+use weir_wire::{Bth, Headers, ICRC_LEN, ParseError, edge, frame, icrc};
 
 /// An RDMA packet as a capture has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,18 @@ pub struct RdmaPacket<'a> {
     pub transport: &'a [u8],
     /// Bytes from the BTH to the end of the ICRC on the wire.
     pub transport_len: usize,
+    /// What is in front of it, if it is one of a connection over several links. The packet may be a frame
+    /// ([`weir_wire::frame`]) then.
+    pub edge: Option<Edge>,
     pub(crate) covered: Covered<'a>,
+}
+
+/// The header in front of a packet of a connection over several links, and the UDP ports, which are those of slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edge {
+    pub header: edge::Header,
+    pub from_port: u16,
+    pub to_port: u16,
 }
 
 /// What carries an RDMA packet.
@@ -43,7 +54,8 @@ pub(crate) enum Covered<'a> {
     IpUdp(&'a [u8]),
     Grh(&'a [u8; 40]),
     Lrh(&'a [u8; 8]),
-    /// Headers that RoCE does not use, and for which no rule exists.
+    /// Headers that RoCE does not use, and for which no rule exists; or those of a link, which has other addresses than
+    /// those that the ICRC is computed for.
     Unknown,
 }
 
@@ -69,23 +81,33 @@ impl RdmaPacket<'_> {
     /// The BTH, whatever its opcode; `None` if it is not captured.
     #[inline]
     pub fn bth(&self) -> Option<Bth> {
-        Bth::parse(self.transport)
+        let bth = Bth::parse(self.transport)?;
+        Some(if self.is_frame() { Bth { version: 0, ..bth } } else { bth })
     }
 
-    /// BTH and extension headers. They are also those of a packet of which the payload is not captured.
+    /// Whether it is encoded as a frame.
+    #[inline]
+    pub fn is_frame(&self) -> bool {
+        self.edge.is_some() && frame::is_frame(self.transport)
+    }
+
+    /// BTH and extension headers, of a frame those that RoCE has for it. They are also those of a packet of which the
+    /// payload is not captured.
     #[inline]
     pub fn headers(&self) -> Result<Headers, ParseError> {
-        Headers::parse(self.transport, self.transport_len.saturating_sub(ICRC_LEN))
+        let room = self.transport_len.saturating_sub(ICRC_LEN);
+        if self.is_frame() { frame::headers(self.transport, room) } else { Headers::parse(self.transport, room) }
     }
 
     /// Bytes of payload on the wire, without pad, of a packet with these headers.
     #[inline]
     pub fn payload_len(&self, headers: &Headers) -> Result<usize, ParseError> {
-        headers.payload_len(self.transport_len.saturating_sub(headers.len() + ICRC_LEN))
+        let len = if self.is_frame() { frame::HEADER_LEN } else { headers.len() };
+        headers.payload_len(self.transport_len.saturating_sub(len + ICRC_LEN))
     }
 
-    /// Whether the ICRC is right. `None` if the packet is not completely captured, is too short to have an ICRC, or
-    /// came with IPv4 options or IPv6 extension headers.
+    /// Whether the ICRC is right. `None` if it cannot be checked: the packet is not completely captured, is too short to
+    /// have an ICRC, came with IPv4 options or IPv6 extension headers, or over a connection with several links.
     pub fn icrc_ok(&self) -> Option<bool> {
         if !self.is_complete() || self.transport.len() < BTH_LEN + ICRC_LEN {
             return None;

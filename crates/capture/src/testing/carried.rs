@@ -104,9 +104,21 @@ impl Carried {
 
     /// The frame of a packet, which is given from BTH to pad.
     pub fn frame(self, transport: &[u8]) -> Vec<u8> {
+        self.around(self.network(transport))
+    }
+
+    /// The frame of a UDP datagram between these ports; `None` for what carries no UDP.
+    pub fn udp(self, ports: [u16; 2], payload: &[u8]) -> Option<Vec<u8>> {
+        match self {
+            RoceV1 | RoceV1Vlan | CookedRoceV1 | Local | Global | ErfLocal | ErfGlobal => None,
+            _ => Some(self.around(self.ip(&self.envelope(ports), payload))),
+        }
+    }
+
+    /// A frame around what begins with the network header.
+    fn around(self, network: Vec<u8>) -> Vec<u8> {
         let ethernet = |rest: &[&[u8]]| padded([&[2; 12][..], &rest.concat()].concat());
         let tag = |vlan: u16| (0x6000 | vlan).to_be_bytes();
-        let network = self.network(transport);
         match self {
             Ipv4 | Ipv4Options => ethernet(&[&[8, 0], &network]),
             Ipv6 | Ipv6Extensions => ethernet(&[&[0x86, 0xdd], &network]),
@@ -142,17 +154,21 @@ impl Carried {
                 let icrc = icrc::compute_global(&grh, body).to_le_bytes();
                 [&lrh(3, grh.len() + body.len())[..], &grh, body, &icrc, &[0xee; 2]].concat()
             }
-            _ => self.ip(body),
+            _ => {
+                let envelope = self.envelope([Self::SRC_PORT, ROCE_PORT]);
+                self.ip(&envelope, &[body, &icrc::compute(&envelope, body).to_le_bytes()].concat())
+            }
         }
     }
 
-    fn ip(self, body: &[u8]) -> Vec<u8> {
+    fn envelope(self, [src_port, dst_port]: [u16; 2]) -> Envelope {
         let [src, dst] = self.addresses().expect("IP has addresses");
-        let envelope =
-            Envelope { src, dst, src_port: Self::SRC_PORT, dst_port: ROCE_PORT, ip_id: 0x1234, dont_fragment: true };
+        Envelope { src, dst, src_port, dst_port, ip_id: 0x1234, dont_fragment: true }
+    }
+
+    fn ip(self, envelope: &Envelope, payload: &[u8]) -> Vec<u8> {
         let mut head = vec![0; envelope.len()];
-        envelope.emit(body.len() + ICRC_LEN, CLASS, HOP_LIMIT, &mut head);
-        let icrc = icrc::compute(&envelope, body).to_le_bytes();
+        envelope.emit(payload.len(), CLASS, HOP_LIMIT, &mut head);
         let udp = head.split_off(head.len() - UDP_LEN);
         match self {
             Ipv4Options => {
@@ -169,10 +185,10 @@ impl Carried {
                 let len = u16::from_be_bytes([head[4], head[5]]) + 16;
                 head[4..6].copy_from_slice(&len.to_be_bytes());
             }
-            _ if src.is_ipv4() => fill_ipv4_checksum(&mut head),
+            _ if envelope.src.is_ipv4() => fill_ipv4_checksum(&mut head),
             _ => {}
         }
-        [&head[..], &udp, body, &icrc].concat()
+        [&head[..], &udp, payload].concat()
     }
 
     fn grh(self, len: usize) -> [u8; 40] {

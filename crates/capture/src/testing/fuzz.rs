@@ -1,5 +1,7 @@
 //! Any bytes as a file, and as a frame.
 
+use crate::packet::LinkContent;
+use crate::packet::links::find_links_in;
 use crate::{CaptureError, LinkType, Reader, packet};
 use std::io::{self, Read};
 
@@ -51,13 +53,20 @@ fn frames(mut reader: Reader, file: &[u8]) {
 }
 
 fn find_in(link_type: LinkType, data: &[u8]) {
+    let datagram = find_links_in(link_type, data);
     let Some(found) = packet::find_in(link_type, data) else { return };
     assert!(found.transport.len() <= found.transport_len && found.transport.len() <= data.len());
     assert_eq!(found.is_complete(), found.transport.len() == found.transport_len);
     assert!(found.is_complete() || found.icrc_ok().is_none());
+    if let Some(edge) = found.edge {
+        assert!(found.icrc_ok().is_none());
+        let content = datagram.map(|datagram| datagram.content);
+        assert_eq!(content, Some(LinkContent::Packet(edge.header)), "both find it");
+    }
     if let Ok(headers) = found.headers() {
         assert_eq!(Some(headers.bth), found.bth());
-        assert!(found.payload_len(&headers).is_err() || headers.len() <= found.transport_len);
+        let shortest = if found.is_frame() { weir_wire::frame::HEADER_LEN } else { headers.len() };
+        assert!(found.payload_len(&headers).is_err() || shortest <= found.transport_len);
     }
 }
 

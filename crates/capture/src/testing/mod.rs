@@ -4,9 +4,11 @@
 mod carried;
 mod files;
 mod fuzz;
+mod links;
 mod packets;
 
 pub use carried::Carried;
 pub use files::{Order, Stored, pcap, pcapng};
 pub use fuzz::{find as fuzz_find, read as fuzz_read};
+pub use links::{SLOTS, behind, edge_header, frame_of};
 pub use packets::{opcodes, transport};

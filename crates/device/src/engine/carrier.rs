@@ -2,25 +2,34 @@
 
 use crate::Errno;
 use crate::config::Config;
-use crate::os::deaths;
-use crate::os::interfaces::DeviceInfo;
+use crate::engine::peers::hello;
+use crate::os::interfaces::{DeviceInfo, RDMA_HEADERS};
 use crate::os::locks::{RankedMutex, rank};
 use crate::os::per_process::PerProcess;
 use crate::os::threads;
+use crate::os::{clock, deaths};
+use crate::slot::is_slot_port;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use weir_link::capture::{Capture, CaptureOptions};
+use weir_link::capture::{Capture, CaptureInterface, CaptureOptions};
 use weir_link::faults::Faults;
 use weir_link::{Carrier, Ports};
+use weir_links::{Bundle, Interface, Settings};
+use weir_transport::edge::Scheduler;
 
 /// Stack of the thread that writes a capture, bytes.
 const STACK: usize = 256 << 10;
 
+/// The most bytes of a packet of a QP: payload, headers, pad.
+const LARGEST: usize = 4096 + RDMA_HEADERS + 4;
+
 /// The ports, with capture and fault injection around them if configured; the capture records what fault
-/// injection did. Error: the capture file.
+/// injection did. Around both, what joins the interfaces of a device that has several: capture and faults are about what
+/// is on each. Errors: the capture file; there are no random numbers.
 pub fn wrap(ports: Ports, device: &DeviceInfo, config: &Config) -> Result<Box<dyn Carrier>, Errno> {
+    let port = ports.port();
     let mut carrier: Box<dyn Carrier> = match &config.capture {
         None => Box::new(ports),
         Some(path) => {
@@ -45,6 +54,18 @@ pub fn wrap(ports: Ports, device: &DeviceInfo, config: &Config) -> Result<Box<dy
         }
         carrier = Box::new(faults);
     }
+    if device.is_joined() {
+        let settings = Settings {
+            interfaces: device.links.clone(),
+            scheduler: Scheduler::Auto,
+            port,
+            largest: LARGEST,
+            is_peer: is_slot_port,
+            is_control: |packet| packet.starts_with(&hello::MAGIC),
+            clock: || clock::now().0,
+        };
+        carrier = Box::new(Bundle::new(carrier, settings)?);
+    }
     Ok(carrier)
 }
 
@@ -52,9 +73,10 @@ pub fn wrap(ports: Ports, device: &DeviceInfo, config: &Config) -> Result<Box<dy
 fn captured(ports: Ports, device: &DeviceInfo, config: &Config, path: &Path) -> Result<Capture<Ports>, Errno> {
     let program = std::env::current_exe().unwrap_or_default();
     let description = format!("{} of {} (pid {})", device.name, program.display(), std::process::id());
+    let one = CaptureInterface { name: &device.ifname, index: device.ifindex, mac: device.mac };
+    let several: Vec<CaptureInterface<'_>> = device.links.all.iter().map(recorded).collect();
     let options = CaptureOptions {
-        interface: &device.ifname,
-        mac: device.mac,
+        interfaces: if device.is_joined() { &several } else { &[one] },
         port: ports.port(),
         description: &description,
         snap: config.capture_snap,
@@ -87,6 +109,10 @@ fn captured(ports: Ports, device: &DeviceInfo, config: &Config, path: &Path) -> 
         }
     };
     Ok(capture)
+}
+
+fn recorded(interface: &Interface) -> CaptureInterface<'_> {
+    CaptureInterface { name: &interface.name, index: interface.index, mac: interface.mac }
 }
 
 fn log_error(path: &Path, error: &io::Error) {

@@ -101,6 +101,8 @@ const OUTBOX_GROUPS: usize = 32;
 const OUTBOX_IOVECS: usize = 4096;
 /// Receive buffers of 64 KiB each: enough for a few bursts in one system call, and few enough to stay in the cache.
 const INBOX_SLOTS: usize = 4;
+/// Bytes for packets that came earlier, over other links. They take no memory until they are used.
+const INBOX_SPARE: usize = 512 << 10;
 /// Outboxes full of responses that one turn sends for requests that wait: a foreign adapter may READ 2 GiB.
 const READ_OUTS: usize = 16;
 /// Receive calls in one turn, so that departures are not starved.
@@ -200,7 +202,7 @@ impl Engine {
             fault_events: Vec::new(),
             carrier,
             outbox: Outbox::with_iovecs(OUTBOX_BYTES, OUTBOX_GROUPS, OUTBOX_IOVECS),
-            inbox: Inbox::new(INBOX_SLOTS),
+            inbox: Inbox::with_spare(INBOX_SLOTS, INBOX_SPARE),
             table: Table::new(slot.number())?,
             slot,
             foreign: Foreign::default(),

@@ -16,7 +16,7 @@ use weir_link::{Arrival, Inbox};
 use weir_transport::{Handled, Instant, Qp, QpState, Service};
 use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
-use weir_wire::{DEFAULT_PKEY, ICRC_LEN, Opcode, Operation, Packet, ROCE_PORT, frame, mad};
+use weir_wire::{DEFAULT_PKEY, ICRC_LEN, Packet, ROCE_PORT, burst, frame, mad};
 
 /// The length of a BTH and an ICRC.
 const SHORTEST: usize = 16;
@@ -54,16 +54,7 @@ impl Engine {
 
     /// Delivers the datagrams of an arrival to their QPs.
     pub(super) fn deliver(&mut self, adapter: &AdapterState, inbox: &Inbox, arrival: &Arrival, now: Instant) {
-        let mut rest = inbox.datagrams(arrival).enumerate();
-        // An ACK ends a burst only because of its length: it acknowledges requests that came before those that it
-        // follows, and programs may expect that order. So it is handled first, unless other responses are in the
-        // burst.
-        let ack = rest.clone().next_back().filter(|(at, last)| *at > 0 && is_ack(last));
-        let ack = ack.filter(|(at, _)| rest.clone().take(*at).all(|(_, datagram)| !is_response(datagram)));
-        if ack.is_some() {
-            rest.next_back();
-        }
-        let mut datagrams = ack.into_iter().chain(rest).peekable();
+        let mut datagrams = burst::ack_first(inbox.datagrams(arrival).enumerate(), |(_, datagram)| datagram).peekable();
         while let Some((position, datagram)) = datagrams.next() {
             if datagram.starts_with(&MAGIC) {
                 // Hellos go from slot port to slot port: those that came by port 4791 or were handed over are ignored.
@@ -218,14 +209,6 @@ fn envelope(arrival: &Arrival) -> Envelope {
 fn ends(shared: &QpShared, protocol: &Qp, arrival: &Arrival) -> Ends {
     let other_qp = protocol.attr().dest_qp_num;
     Ends { own_qp: shared.num, other_qp, local: arrival.to, remote: arrival.from.ip() }
-}
-
-fn is_ack(datagram: &[u8]) -> bool {
-    datagram.first().is_some_and(|opcode| Opcode(*opcode).operation() == Some(Operation::Acknowledge))
-}
-
-fn is_response(datagram: &[u8]) -> bool {
-    datagram.first().is_some_and(|opcode| Opcode(*opcode).is_response())
 }
 
 fn destination(datagram: &[u8]) -> Option<u32> {

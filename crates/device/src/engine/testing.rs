@@ -82,6 +82,7 @@ impl Rig {
 
     fn make(slot: u16, icrc: Icrc, framing: Framing, shares: bool) -> Rig {
         let config = Config {
+            links: None,
             interface: None,
             profile: Profile::ideal(),
             icrc,
@@ -313,5 +314,6 @@ fn device(slot: u16) -> DeviceInfo {
         has_speed: true,
         gids: vec![Some(address(slot))],
         notes: Vec::new(),
+        links: Default::default(),
     }
 }

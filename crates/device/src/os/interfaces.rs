@@ -3,8 +3,11 @@
 use crate::Errno;
 use crate::config::{self, Config};
 use crate::os::gid_table::{self, GidTable, Owner};
+use crate::os::joined;
 use crate::os::netlink::{Link, Netlink};
+use std::net::IpAddr;
 use weir_link::DisabledFeatures;
+use weir_links::{Interface, Interfaces};
 use weir_transport::Mtu;
 use weir_wire::{ICRC_LEN, frame};
 
@@ -33,6 +36,8 @@ pub struct DeviceInfo {
     pub gids: GidTable,
     /// Text for users: what is not available on this device, and why.
     pub notes: Vec<String>,
+    /// The interfaces that the device joins, of which `ifname` is the first; empty for a device of one interface.
+    pub links: Interfaces,
 }
 
 impl DeviceInfo {
@@ -46,11 +51,29 @@ impl DeviceInfo {
         if !self.has_speed {
             return Ok(0);
         }
-        match std::fs::read_to_string(format!("/sys/class/net/{}/speed", self.ifname)).map_err(Errno::from) {
-            Ok(text) => Ok(text.trim().parse().unwrap_or(0)),
-            Err(error) if error.is_out_of_descriptors() => Err(error),
-            Err(_) => Ok(0),
+        match &self.links.all[..] {
+            [] => speed_mbps(&self.ifname),
+            members => members.iter().map(|member| speed_mbps(&member.name)).sum(),
         }
+    }
+
+    /// Whether the device has several interfaces.
+    pub fn is_joined(&self) -> bool {
+        !self.links.all.is_empty()
+    }
+
+    /// Names and indices of its interfaces.
+    pub fn members(&self) -> Vec<(String, u32)> {
+        match &self.links.all[..] {
+            [] => vec![(self.ifname.clone(), self.ifindex)],
+            members => members.iter().map(|member| (member.name.clone(), member.index)).collect(),
+        }
+    }
+
+    /// The name of the interface that has an address.
+    pub fn interface_of(&self, address: IpAddr) -> &str {
+        let has = |member: &&Interface| member.addresses.iter().any(|(own, _)| *own == address);
+        self.links.all.iter().find(has).map_or(&self.ifname, |member| &member.name)
     }
 }
 
@@ -59,6 +82,15 @@ impl DeviceInfo {
 pub(crate) const RDMA_HEADERS: usize = frame::HEADER_LEN + ICRC_LEN;
 /// Bytes of headers around a payload, at most: IPv6, UDP, and what the packet adds.
 pub(crate) const HEADERS: usize = 40 + 8 + RDMA_HEADERS;
+
+/// Speed of an interface in Mbit/s; 0 if it is not known. Error: there is no free descriptor for the query.
+fn speed_mbps(ifname: &str) -> Result<u32, Errno> {
+    match std::fs::read_to_string(format!("/sys/class/net/{ifname}/speed")).map_err(Errno::from) {
+        Ok(text) => Ok(text.trim().parse().unwrap_or(0)),
+        Err(error) if error.is_out_of_descriptors() => Err(error),
+        Err(_) => Ok(0),
+    }
+}
 
 fn path_mtu(if_mtu: u32) -> Mtu {
     [Mtu::M4096, Mtu::M2048, Mtu::M1024, Mtu::M512]
@@ -71,12 +103,15 @@ fn path_mtu(if_mtu: u32) -> Mtu {
 pub const ALL_INTERFACES: &str = "all";
 
 /// The devices that programs see: those of this network namespace, the first one first that most programs take.
+/// With `WEIR_LINKS` it is the one that joins several interfaces.
 /// `weir_lo` is there only if no other device is up: UCX and others connect every device of a host with those of
 /// another host, and the loopback interfaces of two hosts are not connected. `WEIR_INTERFACE` selects a single
 /// device, or all. Error: the interfaces cannot be queried, for example EMFILE.
 pub fn devices() -> Result<Vec<DeviceInfo>, Errno> {
-    let wanted = Config::from_env().ok().and_then(|config| config.interface);
-    let mut devices = shown(all(&mut Netlink::open()?)?, wanted.as_deref());
+    let config = Config::from_env().ok();
+    let joins = config.as_ref().is_some_and(|config| config.links.is_some());
+    let wanted = config.and_then(|config| config.interface);
+    let mut devices = shown(all(&mut Netlink::open()?)?, wanted.as_deref(), joins);
     let shared = shared_notes();
     for device in &mut devices {
         device.notes.splice(..0, shared.iter().cloned());
@@ -84,10 +119,14 @@ pub fn devices() -> Result<Vec<DeviceInfo>, Errno> {
     Ok(devices)
 }
 
-fn shown(mut devices: Vec<DeviceInfo>, wanted: Option<&str>) -> Vec<DeviceInfo> {
+/// `joins`: interfaces are used as one.
+fn shown(mut devices: Vec<DeviceInfo>, wanted: Option<&str>, joins: bool) -> Vec<DeviceInfo> {
     match wanted {
         Some(ALL_INTERFACES) => {}
-        Some(name) => devices.retain(|device| name == device.ifname || name == device.name),
+        Some(name) => {
+            devices.retain(|device| name == device.ifname && !device.is_joined() || name == device.name);
+        }
+        None if joins => devices.retain(DeviceInfo::is_joined),
         None => {
             let other_is_up = devices.iter().any(|device| device.up && !device.loopback);
             devices.retain(|device| !(other_is_up && device.loopback));
@@ -145,6 +184,11 @@ pub fn all(netlink: &mut Netlink) -> Result<Vec<DeviceInfo>, Errno> {
     let namespace = netlink.namespace();
     let mut devices: Vec<DeviceInfo> = links.into_iter().map(|link| DeviceInfo::of(namespace, link)).collect();
     devices.sort_by_key(|device| (device.loopback, !device.up, device.ifindex));
+    // Opening a device reports a list that is wrong.
+    if let Ok(Some(spec)) = config::links() {
+        let joined = joined::join(&spec, &devices, namespace);
+        devices.splice(..0, joined);
+    }
     Ok(devices)
 }
 
@@ -178,6 +222,7 @@ impl DeviceInfo {
             gids: gid_table::update(Owner { namespace, ifindex: index, mac }, &addresses),
             notes,
             ifname,
+            links: Interfaces::default(),
         }
     }
 }
@@ -242,7 +287,7 @@ mod tests {
         let lo = all(&mut Netlink::open().unwrap()).unwrap().pop().expect("there is a loopback interface");
         let other = |up| DeviceInfo { name: "weir_t0".into(), ifname: "t0".into(), loopback: false, up, ..lo.clone() };
         let names = |devices: Vec<DeviceInfo>, wanted| {
-            shown(devices, wanted).into_iter().map(|device| device.name).collect::<Vec<_>>()
+            shown(devices, wanted, false).into_iter().map(|device| device.name).collect::<Vec<_>>()
         };
         assert_eq!(names(vec![lo.clone()], None), ["weir_lo"]);
         assert_eq!(names(vec![other(true), lo.clone()], None), ["weir_t0"]);

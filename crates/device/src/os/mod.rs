@@ -11,6 +11,7 @@ pub mod gid_table;
 pub mod grow;
 pub mod headroom;
 pub mod interfaces;
+pub mod joined;
 pub mod locks;
 pub mod name;
 pub mod netlink;

@@ -7,7 +7,7 @@ use crate::events::{AsyncEvent, PortEvent};
 use crate::os::grow::with_room;
 use crate::os::interfaces::{self, DeviceInfo};
 use crate::os::locks::{LeafMutex, RankedMutex, rank};
-use crate::os::netlink::Netlink;
+use crate::os::netlink::{Link, Netlink};
 use crate::os::notify::Notify;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -18,7 +18,8 @@ use std::sync::{Arc, Weak};
 pub struct Watch {
     name: String,
     ifname: String,
-    ifindex: u32,
+    /// Names and indices of its interfaces.
+    members: Vec<(String, u32)>,
     /// None where a sandbox forbids it: queries still return the port's current state, but there are no events.
     socket: Option<OwnedFd>,
     query: RankedMutex<Query, { rank::INTERFACE }>,
@@ -66,7 +67,7 @@ impl Watch {
         Watch {
             name: device.name.clone(),
             ifname: device.ifname.clone(),
-            ifindex: device.ifindex,
+            members: device.members(),
             socket,
             query: RankedMutex::new(Query { netlink, last: Some(device.clone()) }),
             seen: LeafMutex::new(Arc::new(Seen { exists: true, up: device.up, gids: device.gids.clone() })),
@@ -168,7 +169,8 @@ impl Watch {
         let links = self.query.lock().netlink.links();
         let Ok(links) = links else { return self.last_seen() };
         // Another interface may have the same name now.
-        let exists = links.iter().any(|link| link.name == self.ifname && link.index == self.ifindex);
+        let is = |link: &Link| self.members.iter().any(|(name, index)| link.name == *name && link.index == *index);
+        let exists = links.iter().any(is);
         match self.device().filter(|_| exists) {
             Some(device) => Seen { exists, up: device.up, gids: device.gids },
             // Without an address no packet can be sent.
@@ -180,6 +182,7 @@ impl Watch {
     /// (ENOBUFS).
     fn concerns_interface(&self) -> bool {
         let Some(socket) = self.descriptor() else { return false };
+        let is_ours = |index| self.members.iter().any(|(_, own)| *own == index);
         let mut ours = false;
         let mut bytes = [0u8; 8192];
         loop {
@@ -187,7 +190,7 @@ impl Watch {
             let count = unsafe { libc::recv(socket, bytes.as_mut_ptr().cast(), bytes.len(), 0) };
             match usize::try_from(count) {
                 Ok(0) => return ours,
-                Ok(count) => ours |= indices(&bytes[..count]).any(|index| index == self.ifindex),
+                Ok(count) => ours |= indices(&bytes[..count]).any(is_ours),
                 Err(_) => match std::io::Error::last_os_error().raw_os_error() {
                     Some(libc::ENOBUFS) => ours = true,
                     Some(libc::EINTR) => {}

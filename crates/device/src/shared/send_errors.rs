@@ -134,6 +134,7 @@ mod tests {
             up: true,
             gids: vec![],
             notes: vec![],
+            links: Default::default(),
         }
     }
 

@@ -354,7 +354,7 @@ mod tests {
         let data = [&[2; 12][..], &[8, 0], &head[..len], &packet].concat();
         let orig_len = data.len();
         let (timestamp, link_type) = (at * 1000, LinkType::Ethernet);
-        OwnedFrame { number: 1, timestamp, link_type, data, orig_len, direction: None, comment: None }
+        OwnedFrame { number: 1, timestamp, link_type, interface: 0, data, orig_len, direction: None, comment: None }
     }
 
     fn read_request(at: u64, psn: u32, offset: u64, len: u32) -> OwnedFrame {

@@ -1,7 +1,7 @@
 //! How much of a datagram is in the file.
 
 use weir_capture::Snap;
-use weir_wire::{ICRC_LEN, Opcode, frame};
+use weir_wire::{ICRC_LEN, Opcode, edge, frame};
 
 /// The first bytes of control datagrams between Weir peers.
 pub const CONTROL_MAGIC: &[u8; 4] = b"WEIR";
@@ -11,6 +11,17 @@ const BTH: usize = 12;
 /// The QP of management datagrams.
 const GSI: [u8; 3] = [0, 0, 1];
 
+/// What a datagram is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A hello, something short, or what several links carry besides packets: it has no ICRC.
+    Other,
+    Roce,
+    Frame,
+    /// One of these behind so many bytes of a header for several links.
+    Behind(usize),
+}
+
 /// A limit on what is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
@@ -19,41 +30,64 @@ pub struct Cut {
     pub without_icrc: bool,
 }
 
+impl Kind {
+    /// Of a datagram of `len` bytes, of which `staged` are the first.
+    #[inline]
+    pub fn of(staged: &[u8], len: usize) -> Kind {
+        if len < MIN_PACKET || staged.starts_with(CONTROL_MAGIC) || edge::Hello::is_hello(staged) {
+            return Kind::Other;
+        }
+        if frame::is_frame(staged) {
+            return Kind::Frame;
+        }
+        if !edge::is_edge(staged) {
+            return Kind::Roce;
+        }
+        match edge::Front::of(staged) {
+            Some(front) if front.has_packet && len >= front.len + MIN_PACKET => Kind::Behind(front.len),
+            _ => Kind::Other,
+        }
+    }
+}
+
 impl Cut {
     /// The bytes that are kept of a datagram of `len` bytes, behind `around` bytes of headers. `staged`: its first
     /// bytes; without iovecs all of it. Either all of a packet's ICRC is kept or no part of it.
     #[inline]
-    pub fn kept(self, staged: &[u8], len: usize, around: usize) -> usize {
+    pub fn kept(self, kind: Kind, staged: &[u8], len: usize, around: usize) -> usize {
         let most = match self.snap {
             Snap::Whole => return staged.len(),
             Snap::Bytes(bytes) => (bytes as usize).saturating_sub(around),
-            Snap::Headers => headers(staged, len).unwrap_or(Snap::MOST_HEADERS as usize - around),
+            Snap::Headers => headers(kind, staged, len).unwrap_or(Snap::MOST_HEADERS as usize - around),
         };
         let most = most.min(staged.len());
-        if !is_packet(staged, len) || (most >= len && !self.without_icrc) {
+        if kind == Kind::Other || (most >= len && !self.without_icrc) {
             return most;
         }
         most.min(len - ICRC_LEN)
     }
 }
 
-/// Whether a datagram has the last four bytes of a packet: it is long enough and no control datagram of Weir.
-#[inline]
-pub fn is_packet(staged: &[u8], len: usize) -> bool {
-    len >= MIN_PACKET && !staged.starts_with(CONTROL_MAGIC)
-}
-
 /// The bytes before the payload, or all of a packet without payload. `None`: a datagram that carries nothing of the
 /// program's (a control datagram, a management datagram, a CNP).
 #[inline]
-fn headers(staged: &[u8], len: usize) -> Option<usize> {
-    if !is_packet(staged, len) {
-        return None;
+fn headers(kind: Kind, staged: &[u8], len: usize) -> Option<usize> {
+    match kind {
+        Kind::Other => edge::Front::of(staged).map(|front| front.len),
+        Kind::Frame => Some(frame::HEADER_LEN),
+        Kind::Roce => roce_headers(staged, len),
+        Kind::Behind(front) => {
+            let inner = &staged[front..];
+            let headers =
+                if frame::is_frame(inner) { Some(frame::HEADER_LEN) } else { roce_headers(inner, len - front) };
+            headers.map(|headers| front + headers)
+        }
     }
-    if frame::is_frame(staged) {
-        return Some(frame::HEADER_LEN);
-    }
-    let opcode = Opcode(staged[0]);
+}
+
+#[inline]
+fn roce_headers(staged: &[u8], len: usize) -> Option<usize> {
+    let opcode = Opcode(*staged.first()?);
     if opcode.operation().is_none() || staged.get(5..8)? == GSI {
         return None;
     }
@@ -75,7 +109,7 @@ mod tests {
     }
 
     fn kept(cut: Cut, datagram: &[u8]) -> usize {
-        cut.kept(datagram, datagram.len(), 42)
+        cut.kept(Kind::of(datagram, datagram.len()), datagram, datagram.len(), 42)
     }
 
     #[test]
@@ -101,13 +135,70 @@ mod tests {
         ] {
             let cut = Cut { snap: Snap::Headers, without_icrc: false };
             assert_eq!(kept(cut, datagram), with_icrc, "{datagram:?}");
-            let whole = with_icrc == datagram.len() && is_packet(datagram, datagram.len());
+            let whole = with_icrc == datagram.len() && Kind::of(datagram, datagram.len()) != Kind::Other;
             let cut = Cut { snap: Snap::Headers, without_icrc: true };
             assert_eq!(kept(cut, datagram), with_icrc - if whole { ICRC_LEN } else { 0 }, "{datagram:?}");
         }
         // Only the headers are staged.
         let cut = Cut { snap: Snap::Headers, without_icrc: true };
-        assert_eq!(cut.kept(&write[..28], write.len(), 42), 28);
+        assert_eq!(cut.kept(Kind::Roce, &write[..28], write.len(), 42), 28);
+    }
+
+    /// A header for several links with an acknowledgement, and a packet behind it if one is given.
+    fn behind(packet: Option<&[u8]>) -> Vec<u8> {
+        use weir_wire::edge::{Ack, Header, Heard, Order, Seq};
+        let order = Order::AfterOne(Seq(4));
+        let packet = packet.map(|bytes| ((Seq(5), order), bytes));
+        let header = Header {
+            connection: 7,
+            link: 1,
+            count: 0,
+            packet: packet.map(|(packet, _)| packet),
+            received: Seq(3),
+            asks: false,
+        };
+        let heard = vec![Heard { link: 0, newest: 1, held: 0 }];
+        let ack = Ack { heard, bitmap: vec![0; 2], ..Ack::default() };
+        let mut out = vec![0; 100];
+        let len = header.emit(Some(&ack), None, &mut out);
+        assert_eq!(len, FRONT);
+        out.truncate(len);
+        out.extend(packet.map_or(&[][..], |(_, bytes)| bytes));
+        out
+    }
+
+    /// 28 bytes of header, 12 of an acknowledgement, 8 for its link, 8 for its bitmap.
+    const FRONT: usize = 56;
+
+    #[test]
+    fn what_several_links_add_is_kept_with_the_headers() {
+        let write = packet(Service::Rc, Operation::WriteFirst, 7, 1024);
+        let ack = packet(Service::Rc, Operation::Acknowledge, 7, 0);
+        let mut framed = packet(Service::Rc, Operation::SendMiddle, 7, 1024);
+        framed[1] |= frame::VERSION;
+        let mad = packet(Service::Ud, Operation::SendOnly, 1, 256);
+        for (inner, headers) in [(&write, 28), (&ack, ack.len()), (&framed, frame::HEADER_LEN), (&mad, mad.len())] {
+            let datagram = behind(Some(inner));
+            for (without_icrc, cut_off) in [(false, 0), (true, if headers == inner.len() { ICRC_LEN } else { 0 })] {
+                let cut = Cut { snap: Snap::Headers, without_icrc };
+                assert_eq!(kept(cut, &datagram), FRONT + headers - cut_off, "{inner:?}");
+            }
+            // No part of the ICRC, which the packet behind the header has.
+            let cut = Cut { snap: Snap::Bytes(42 + datagram.len() as u32 - 1), without_icrc: false };
+            assert_eq!(kept(cut, &datagram), datagram.len() - ICRC_LEN);
+        }
+        // An acknowledgement alone has no ICRC, and neither has a hello.
+        let alone = behind(None);
+        let hello = [&edge::MAGIC[..], &[1; 60]].concat();
+        for datagram in [&alone, &hello] {
+            for snap in [Snap::Headers, Snap::Bytes(9000)] {
+                assert_eq!(kept(Cut { snap, without_icrc: true }, datagram), datagram.len());
+            }
+        }
+        // Only the headers are staged.
+        let (datagram, cut) = (behind(Some(&write)), Cut { snap: Snap::Headers, without_icrc: true });
+        let staged = &datagram[..FRONT + 28];
+        assert_eq!(cut.kept(Kind::of(staged, datagram.len()), staged, datagram.len(), 42), staged.len());
     }
 
     #[test]

@@ -144,9 +144,12 @@ impl Opening {
         (self.asking, self.agreed) = (None, None);
     }
 
-    /// A hello has come. `derive`: this side's numbers for a peer that asks with this number of a connection; the same for the
+    /// A hello has come. `derive`: this side's numbers for a process that asks with this number of a connection; the same for the
     /// same number, as long as no connection has ended since.
     pub fn handle(&mut self, hello: &Hello, own: &Own<'_>, derive: impl Fn(u32) -> Numbers) -> Outcome {
+        if hello.unknown {
+            return Outcome::default();
+        }
         let peer = hello.connection;
         let asked = self.asking.map(|asking| asking.numbers);
         let known = self.agreed.filter(|(_, agreed)| *agreed == peer).map(|(numbers, _)| numbers);
@@ -217,6 +220,7 @@ fn hello(own: &Own<'_>, numbers: &Numbers, ask: u64, answer: u64) -> Hello {
         lists_all: own.lists_all,
         pieces: own.pieces,
         refuses: false,
+        unknown: false,
         addresses: own.addresses.to_vec(),
     }
 }
@@ -386,7 +390,7 @@ mod tests {
                     _ => {}
                 }
                 (sides[0].is_first, sides[1].is_first) = (true, false);
-                // A side makes the other ask by packets of a connection that the other does not know.
+                // Packets for a connection that a side does not know make the other side ask.
                 let [a, b] = [rng.chance(0.7), rng.chance(0.7)];
                 for (n, asks) in [a, b || !a].into_iter().enumerate() {
                     if asks {

@@ -84,8 +84,8 @@ mod tests {
             speed,
         };
         let addresses = addresses.iter().map(address).collect();
-        let (pieces, refuses) = (false, false);
-        Hello { ask: 0, answer: 0, connection: 0, first: Seq(0), lists_all, pieces, refuses, addresses }
+        let (pieces, refuses, unknown) = (false, false, false);
+        Hello { ask: 0, answer: 0, connection: 0, first: Seq(0), lists_all, pieces, refuses, unknown, addresses }
     }
 
     /// The links as text, checked from both sides.

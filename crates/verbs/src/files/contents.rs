@@ -103,7 +103,9 @@ fn describe(entries: &mut Entries, device: &Numbered) {
 
     // The parent device: what UCX and NCCL ask about the machine's topology, and rdma-core's tests about interfaces.
     let parent = folder.join("device");
-    entries.insert(parent.join("net").join(&info.ifname), Entry::Folder);
+    for (interface, _) in info.members() {
+        entries.insert(parent.join("net").join(interface), Entry::Folder);
+    }
     text(entries, &parent, "numa_node", of_interface(info, "numa_node").unwrap_or("-1".into()));
     for name in ["local_cpus", "local_cpulist"] {
         if let Some(cpus) = of_interface(info, name).or_else(|| cpus(name)) {
@@ -128,9 +130,10 @@ fn describe(entries: &mut Entries, device: &Numbered) {
     for (index, gid) in info.gids.iter().enumerate() {
         let raw = crate::query::from_address(gid.unwrap_or(IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED))).raw;
         text(entries, &port, &format!("gids/{index}"), quads(raw));
-        if gid.is_some() {
+        if let Some(address) = gid {
+            let ndev = info.interface_of(*address);
             text(entries, &port, &format!("gid_attrs/types/{index}"), "RoCE v2");
-            text(entries, &port, &format!("gid_attrs/ndevs/{index}"), &info.ifname);
+            text(entries, &port, &format!("gid_attrs/ndevs/{index}"), ndev);
         }
     }
 
@@ -204,6 +207,7 @@ mod tests {
             has_speed: true,
             gids: vec![Some("10.0.0.1".parse().unwrap()), None],
             notes: vec![],
+            links: Default::default(),
         };
         Numbered { info, number: 3 }
     }

@@ -12,18 +12,18 @@ pub const MAX_WINDOW: u32 = 32 * MAX_WORDS as u32 + 1;
 pub const MAX_ACK_LEN: usize = RawAck::LEN + MAX_LINKS * RawHeard::LEN + MAX_WORDS * 4;
 
 /// The most words of a bitmap.
-const MAX_WORDS: usize = 128;
+pub(super) const MAX_WORDS: usize = 128;
 /// The unit of times in an acknowledgement, ns.
 const HELD_UNIT: u64 = 2_000;
 /// Where the check is in the header.
 const CHECK: std::ops::Range<usize> = 24..28;
 
-const PACKET: u8 = 1 << 0;
-const ACK: u8 = 1 << 1;
+pub(super) const PACKET: u8 = 1 << 0;
+pub(super) const ACK: u8 = 1 << 1;
 const ASKS: u8 = 1 << 2;
 const ORDER_SHIFT: u8 = 3;
 const ORDER: u8 = 3 << ORDER_SHIFT;
-const PIECE: u8 = 1 << 5;
+pub(super) const PIECE: u8 = 1 << 5;
 const RESERVED: u8 = 3 << 6;
 
 /// The header of a packet.

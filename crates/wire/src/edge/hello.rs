@@ -8,7 +8,7 @@
 //! | ---: | ---: | --- |
 //! | 0 | 4 | [`MAGIC`] |
 //! | 4 | 1 | version: 1 |
-//! | 5 | 1 | bit 0: its sender lists all its interfaces, of which the peer's network may have some; bit 1: packets carry pieces of MultiEdge's operations instead of packets of QPs; bit 2: its sender refuses the connection; or ends the one of its numbers, if the answer has the receiver's: number of the connection, first packet |
+//! | 5 | 1 | bit 0: its sender lists all its interfaces, of which the peer's network may have some; bit 1: packets carry pieces of MultiEdge's operations instead of packets of QPs; bit 2: its sender refuses the connection, or ends it (the answer is then the receiver's number of the connection and its first packet); bit 3: its sender got a packet for a connection that it does not have, of the number at offset 24 |
 //! | 6 | 1 | number of addresses |
 //! | 7 | 1 | 0 |
 //! | 8 | 8 | nonce that the answer must repeat; 0: no answer is requested |
@@ -45,6 +45,7 @@ const FORMAT: u8 = 1;
 const LISTS_ALL: u8 = 1 << 0;
 const PIECES: u8 = 1 << 1;
 const REFUSES: u8 = 1 << 2;
+const UNKNOWN: u8 = 1 << 3;
 const CHECK_LEN: usize = 4;
 
 /// A hello.
@@ -62,6 +63,8 @@ pub struct Hello {
     pub pieces: bool,
     /// Its sender refuses the connection, or ends it.
     pub refuses: bool,
+    /// Its sender got a packet for a connection that it does not have, of the number `connection`.
+    pub unknown: bool,
     /// Addresses of the sender, best first.
     pub addresses: Vec<Address>,
 }
@@ -81,6 +84,17 @@ pub struct Address {
 }
 
 impl Hello {
+    /// Tells that a packet came for a connection that this side does not have.
+    pub fn unknown(connection: u32) -> Hello {
+        let (lists_all, pieces, refuses, addresses) = (false, false, false, vec![]);
+        Hello { ask: 0, answer: 0, connection, first: Seq(0), lists_all, pieces, refuses, unknown: true, addresses }
+    }
+
+    /// The connection that the sender of the hello does not have, although a packet came for it.
+    pub fn unknown_connection(&self) -> Option<u32> {
+        self.unknown.then_some(self.connection)
+    }
+
     /// Whether bytes begin as a hello.
     pub fn is_hello(bytes: &[u8]) -> bool {
         bytes.starts_with(&MAGIC)
@@ -114,7 +128,10 @@ impl Hello {
         let raw = RawHello {
             magic: MAGIC,
             format: FORMAT,
-            flags: bit(LISTS_ALL, self.lists_all) | bit(PIECES, self.pieces) | bit(REFUSES, self.refuses),
+            flags: bit(LISTS_ALL, self.lists_all)
+                | bit(PIECES, self.pieces)
+                | bit(REFUSES, self.refuses)
+                | bit(UNKNOWN, self.unknown),
             addresses: count,
             zero: 0,
             ask: self.ask.into(),
@@ -139,7 +156,7 @@ impl Hello {
         if crc32fast::hash(body) != u32::from_be_bytes(*check) {
             return Err(EdgeError::Check);
         }
-        if raw.zero != 0 || raw.flags & !(LISTS_ALL | PIECES | REFUSES) != 0 {
+        if raw.zero != 0 || raw.flags & !(LISTS_ALL | PIECES | REFUSES | UNKNOWN) != 0 {
             return Err(EdgeError::Reserved);
         }
         let mut addresses = vec![];
@@ -172,6 +189,7 @@ impl Hello {
             lists_all: raw.flags & LISTS_ALL != 0,
             pieces: raw.flags & PIECES != 0,
             refuses: raw.flags & REFUSES != 0,
+            unknown: raw.flags & UNKNOWN != 0,
             addresses,
         })
     }
@@ -221,6 +239,7 @@ mod tests {
             lists_all: true,
             pieces: false,
             refuses: true,
+            unknown: false,
             addresses: vec![address(0, "10.0.0.1", 24), address(0, "fd00::1", 64), address(63, "10.0.1.1", 32)],
         }
     }
@@ -263,7 +282,7 @@ mod tests {
             bad[end..].copy_from_slice(&check.to_be_bytes());
             Hello::decode(&bad).err()
         };
-        assert_eq!(with(5, 8), Some(EdgeError::Reserved));
+        assert_eq!(with(5, 16), Some(EdgeError::Reserved));
         assert_eq!(with(7, 1), Some(EdgeError::Reserved));
         assert_eq!(with(32, 64), Some(EdgeError::Link(64)));
         assert_eq!(with(33, 5), Some(EdgeError::Reserved));

@@ -31,10 +31,12 @@
 //! | 12 | 8*n* | for each link its number (1 byte), 0 (1 byte), how long ago its newest packet came (2 bytes, 2 µs, at most 65535), the count of that packet (4 bytes) |
 //! | | 4*w* | bitmap: bit *b* of word *k* (bit 0 is the lowest): packet `received` + 1 + 32*k* + *b* has arrived |
 
+mod front;
 mod header;
 mod hello;
 mod piece;
 
+pub use front::Front;
 pub use header::{Ack, HEADER_LEN, Header, Heard, MAX_ACK_LEN, MAX_WINDOW, Parsed, ack_len};
 pub use hello::{Address, Hello, MAGIC, MAX_HELLO_LEN};
 pub use piece::{Action, PIECE_LEN, Piece};

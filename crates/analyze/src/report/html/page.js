@@ -18,6 +18,7 @@ function summary() {
     ['UC, UD, management', capture.unreliable],
     ['Congestion notifications', capture.cnps],
     ['Not parsed', capture.unparsed],
+    ['Sent again over links', capture.copies],
   ];
   for (const [name, count] of rare) if (count > 0) rows.push([name, grouped(count)]);
   byId('facts').append(

@@ -1,0 +1,253 @@
+//! The processes that packets go to: with which of them there is a connection, and how it comes to be.
+
+use super::session::Session;
+use crate::interfaces::Interfaces;
+use siphasher::sip::SipHasher13;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use weir_transport::Instant;
+use weir_transport::edge::{Address, Agreed, Hello, Numbers, Opening, Outcome, Own, Pair, Scheduler, Seq};
+
+/// Peers that are remembered, at most. With more, packets go as if there were one link only.
+const MOST_PEERS: usize = 4096;
+/// From so many on, those are forgotten that got nothing for so long.
+const FEW_PEERS: usize = 64;
+const QUIET: Duration = Duration::from_secs(60);
+/// Answers that are remembered.
+const MOST_ANSWERED: usize = 64;
+/// A packet for an unknown connection is answered at most so often.
+const UNKNOWN_EVERY: Duration = Duration::from_millis(1);
+
+/// A peer as QPs know it: this side's address, and the peer's, with its port.
+pub(super) type Key = (IpAddr, SocketAddr);
+
+/// A process that packets go to.
+#[derive(Default)]
+pub(super) struct Peer {
+    pub key: Option<Key>,
+    pub opening: Opening,
+    pub session: Option<Session>,
+    /// Packets have come, or have left, that are not acknowledged or sent yet.
+    pub is_touched: bool,
+}
+
+/// All of them.
+pub(super) struct Peers {
+    pub all: Vec<Peer>,
+    by_key: HashMap<Key, usize>,
+    /// By this side's number of the connection.
+    by_connection: HashMap<u32, usize>,
+    free: Vec<usize>,
+    interfaces: Interfaces,
+    addresses: Vec<Address>,
+    scheduler: Scheduler,
+    port: u16,
+    is_control: fn(&[u8]) -> bool,
+    secret: [u64; 2],
+    /// Connections that have ended, and questions: numbers are new after each.
+    generation: u64,
+    questions: u64,
+    told_unknown: Instant,
+    sweep_at: usize,
+    /// What was answered lately to processes that asked, oldest first.
+    answered: VecDeque<(Key, Numbers)>,
+}
+
+impl Peers {
+    pub fn new(
+        interfaces: Interfaces,
+        scheduler: Scheduler,
+        port: u16,
+        is_control: fn(&[u8]) -> bool,
+    ) -> io::Result<Peers> {
+        let random = || getrandom::u64().map_err(|_| io::Error::from_raw_os_error(libc::EAGAIN));
+        Ok(Peers {
+            all: vec![],
+            by_key: HashMap::new(),
+            by_connection: HashMap::new(),
+            free: vec![],
+            addresses: interfaces.addresses(),
+            interfaces,
+            scheduler,
+            port,
+            is_control,
+            secret: [random()?, random()?],
+            generation: 0,
+            questions: 0,
+            told_unknown: Instant(0),
+            sweep_at: FEW_PEERS,
+            answered: VecDeque::new(),
+        })
+    }
+
+    /// The peer of a key, made if there is none. `None`: there are too many.
+    pub fn entry(&mut self, key: Key, now: Instant) -> Option<usize> {
+        if let Some(n) = self.by_key.get(&key) {
+            return Some(*n);
+        }
+        if self.by_key.len() >= self.sweep_at {
+            self.forget_quiet(now);
+        }
+        if self.by_key.len() >= MOST_PEERS {
+            return None;
+        }
+        let n = self.free.pop().unwrap_or_else(|| {
+            self.all.push(Peer::default());
+            self.all.len() - 1
+        });
+        self.all[n] = Peer { key: Some(key), ..Peer::default() };
+        self.by_key.insert(key, n);
+        Some(n)
+    }
+
+    /// The peer with which this side gave a connection this number.
+    pub fn of_connection(&self, connection: u32) -> Option<usize> {
+        self.by_connection.get(&connection).copied()
+    }
+
+    /// Asks a peer for a connection, unless it is being asked.
+    pub fn ask(&mut self, n: usize, now: Instant) {
+        let Some(key) = self.all[n].key else { return };
+        self.questions += 1;
+        let (secret, questions) = (self.secret, self.questions);
+        // A peer that has just asked gets the numbers that it has been answered: both questions lead to one connection.
+        let answered = self.answered.iter().rfind(|(other, _)| *other == key).map(|(_, numbers)| *numbers);
+        self.all[n].opening.ask(now, || answered.unwrap_or_else(|| numbers(secret, &key, (1, questions))));
+    }
+
+    /// The question that is due, and where it goes.
+    pub fn poll(&mut self, n: usize, now: Instant) -> Option<(Key, Hello)> {
+        let key = self.all[n].key?;
+        let own = own(&self.addresses, &self.interfaces, self.port, &key);
+        Some((key, self.all[n].opening.poll(now, &own)?))
+    }
+
+    /// A hello has come; returns the reply.
+    pub fn handle(&mut self, key: Key, hello: &Hello, now: Instant) -> Option<Hello> {
+        if hello.pieces {
+            return None;
+        }
+        let (secret, generation) = (self.secret, self.generation);
+        let derive = |peer: u32| numbers(secret, &key, (generation << 1, u64::from(peer)));
+        let own = own(&self.addresses, &self.interfaces, self.port, &key);
+        let Some(n) = self.by_key.get(&key).copied() else {
+            // A process that asks for the first time leaves no trace: its address may be forged.
+            let mut opening = Opening::default();
+            let Outcome { reply, agreed, .. } = opening.handle(hello, &own, derive);
+            if hello.ask != 0 && agreed.is_none() {
+                if self.answered.len() >= MOST_ANSWERED {
+                    self.answered.pop_front();
+                }
+                self.answered.push_back((key, derive(hello.connection)));
+            }
+            if let Some(agreed) = agreed {
+                let n = self.entry(key, now)?;
+                self.all[n].opening = opening;
+                self.begin(n, key, &agreed, now);
+            }
+            return reply;
+        };
+        let Outcome { reply, agreed, .. } = self.all[n].opening.handle(hello, &own, derive);
+        if let Some(agreed) = agreed {
+            self.begin(n, key, &agreed, now);
+        }
+        reply
+    }
+
+    /// A packet has come for a connection that this side does not have: what to answer, if that is not too often.
+    pub fn unknown(&mut self, connection: u32, now: Instant) -> Option<Hello> {
+        if now - self.told_unknown < UNKNOWN_EVERY {
+            return None;
+        }
+        self.told_unknown = now;
+        Some(Hello::unknown(connection))
+    }
+
+    /// A process at this address and port does not know a connection: the peer is asked.
+    pub fn doubt(&mut self, connection: u32, from: SocketAddr, now: Instant) {
+        let fits = |peer: &Peer| peer.session.as_ref().is_some_and(|session| session.leads_to(connection, from));
+        if let Some(n) = self.all.iter().position(fits) {
+            self.ask(n, now);
+        }
+    }
+
+    /// The connection to a peer ends.
+    pub fn end(&mut self, n: usize) {
+        self.all[n].opening.forget();
+        if let Some(session) = self.all[n].session.take() {
+            self.by_connection.remove(&session.own);
+            self.generation += 1;
+        }
+    }
+
+    /// When a question is due, or something of a connection.
+    pub fn due(&self) -> Option<Instant> {
+        let session = |peer: &Peer| peer.session.as_ref().and_then(Session::due);
+        self.all.iter().flat_map(|peer| [peer.opening.poll_timeout(), session(peer)]).flatten().min()
+    }
+
+    fn begin(&mut self, n: usize, key: Key, agreed: &Agreed, now: Instant) {
+        if let Some(session) = self.all[n].session.take() {
+            self.by_connection.remove(&session.own);
+            self.generation += 1;
+        }
+        self.answered.retain(|(other, _)| *other != key);
+        let mut agreed = agreed.clone();
+        if agreed.links.is_empty() {
+            agreed.links.push(self.only_link(key));
+        }
+        let index = |interface: u8| self.interfaces.all.get(usize::from(interface)).map_or(0, |found| found.index);
+        let session = Session::new(&agreed, self.scheduler, key.1.port(), index, self.is_control, now);
+        if let Some(other) = self.by_connection.insert(session.own, n).filter(|other| *other != n) {
+            // Two connections have one number, by a rare chance: the other peer is to agree on another.
+            self.all[other].session = None;
+            self.all[other].opening.forget();
+        }
+        self.all[n].session = Some(session);
+    }
+
+    /// The link between the addresses that hellos go by, if the interfaces of both sides have no network in common.
+    fn only_link(&self, (local, remote): Key) -> Pair {
+        let known = self.addresses.iter().find(|address| address.address == local).copied();
+        // No interface has this number: its packets leave by their route.
+        let any = Address { interface: u8::MAX, address: local, prefix: 0, mtu: self.interfaces.mtu(), speed: 0 };
+        let local = known.unwrap_or(any);
+        Pair { local, remote: Address { address: remote.ip(), ..local } }
+    }
+
+    fn forget_quiet(&mut self, now: Instant) {
+        for n in 0..self.all.len() {
+            let peer = &self.all[n];
+            let is_quiet = match &peer.session {
+                Some(session) => session.is_idle_for(now, QUIET),
+                None => peer.opening.is_blank(),
+            };
+            if let Some(key) = peer.key.filter(|_| is_quiet) {
+                self.end(n);
+                self.by_key.remove(&key);
+                self.all[n] = Peer::default();
+                self.free.push(n);
+            }
+        }
+        self.sweep_at = FEW_PEERS.max(2 * self.by_key.len());
+    }
+}
+
+fn own<'a>(addresses: &'a [Address], interfaces: &Interfaces, port: u16, (local, remote): &Key) -> Own<'a> {
+    let is_first = (*local, port) < (remote.ip(), remote.port());
+    Own { addresses, lists_all: interfaces.lists_all, pieces: false, is_first }
+}
+
+/// Numbers that no other can guess, for a peer.
+fn numbers(secret: [u64; 2], key: &Key, of: (u64, u64)) -> Numbers {
+    let number = |what: u8| {
+        let mut hasher = SipHasher13::new_with_keys(secret[0], secret[1]);
+        (key, of, what).hash(&mut hasher);
+        hasher.finish()
+    };
+    let (nonce, other) = (number(0).max(1), number(1));
+    Numbers { nonce, connection: (other >> 32) as u32, first: Seq(other as u32) }
+}
