@@ -19,7 +19,7 @@ DIST := $(TARGET)/dist
 # What distributable files are called, and the tarball's folder.
 RELEASE := weir-$(VERSION)-$(MACHINE)
 
-.PHONY: help demo build bin lib tools share dist deb test test-all test-interop test-packages test-examples test-strangers test-ci soak conformance lab-figures lint install install-built uninstall clean
+.PHONY: help demo build bin lib edge tools share dist deb test test-all test-interop test-packages test-examples test-strangers test-ci soak conformance lab-figures lint install install-built uninstall clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -31,7 +31,7 @@ demo: ## Install missing packages, build, and run perftest over Weir beside iper
 	@if [ "$$(id -u)" != 0 ]; then echo "Not root: no network namespaces; the demonstration runs on loopback."; fi
 	$(STAGE)/bin/weir demo
 
-build: bin lib tools share ## Build all into target/weir
+build: bin lib edge tools share ## Build all into target/weir
 
 bin:
 	cargo build --release -p weir-cli
@@ -42,6 +42,14 @@ lib: ## Build libibverbs.so.1 and the layer of `weir doctor`
 	crates/verbs/link.sh $(TARGET)/release $(STAGE)
 	cargo build --release -p weir-layer
 	install -D $(TARGET)/release/libweir_layer.so $(STAGE)/lib/weir/libweir-layer.so
+
+edge: ## Build libweir-edge, with its header and manual page
+	cargo build --release -p weir-edge-c
+	install -D $(TARGET)/release/libweir_edge_c.so $(STAGE)/lib/libweir-edge.so.0
+	ln -sf libweir-edge.so.0 $(STAGE)/lib/libweir-edge.so
+	install -D -m 644 crates/edge-c/include/weir/edge.h $(STAGE)/include/weir/edge.h
+	mkdir -p $(STAGE)/lib/pkgconfig
+	sed 's/@VERSION@/$(VERSION)/' contrib/weir-edge.pc.in > $(STAGE)/lib/pkgconfig/weir-edge.pc
 
 # Weir's C programs beside the adapter: weir-verify checks every byte, weir-odp measures paging, weir-micro is the
 # papers' micro-benchmark, weir-crowd is many processes at once.
@@ -59,6 +67,7 @@ share: bin ## Put manual pages, completions and other files into target/weir
 		mkdir -p $(STAGE)/share/$${file%/*} && \
 		$(STAGE)/bin/weir completions $${file%%[-/]*} > $(STAGE)/share/$$file || exit 1; \
 	done
+	install -D -m 644 -t $(STAGE)/share/man/man3 contrib/man/weir-edge.3
 	install -D -m 644 -t $(STAGE)/share/weir contrib/weir.lua contrib/weir-findings.lua
 	install -D -m 644 -t $(STAGE)/share/doc/weir LICENSE-APACHE LICENSE-MIT README.md CHANGELOG.md SECURITY.md
 
@@ -68,11 +77,11 @@ stripped: build
 	rm -rf $(DIST)/weir
 	mkdir -p $(DIST)
 	cp -R $(STAGE) $(DIST)/weir
-	find $(DIST)/weir/bin $(DIST)/weir/lib -type f -exec strip --strip-debug {} +
+	find $(DIST)/weir/bin $(DIST)/weir/lib -type f ! -name "*.pc" -exec strip --strip-debug {} +
 
 dist: stripped ## Make target/dist/weir-VERSION-MACHINE.tar.gz, which runs from any folder
 	tar -C $(DIST)/weir --owner=0 --group=0 --sort=name --transform 's,^,$(RELEASE)/,' \
-		-czf $(DIST)/$(RELEASE).tar.gz bin lib share
+		-czf $(DIST)/$(RELEASE).tar.gz bin include lib share
 	@ls -l $(DIST)/$(RELEASE).tar.gz
 
 deb: stripped ## Make a package for Debian and Ubuntu in target/dist, with cargo-deb, which it installs if missing
@@ -148,14 +157,16 @@ install: build ## Install under PREFIX (default /usr/local), with DESTDIR before
 # Without a build: for root, which may have no Rust.
 install-built:
 	cd $(STAGE) && find bin lib -type f -exec install -D -m 755 {} $(DESTDIR)$(PREFIX)/{} \;
-	cd $(STAGE) && find share -type f -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/{} \;
+	cd $(STAGE) && find lib -type l -exec cp -P {} $(DESTDIR)$(PREFIX)/{} \;
+	cd $(STAGE) && find include share -type f -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/{} \;
 
 uninstall: ## Remove the files of `make install`
 	@if [ -z "$(DESTDIR)" ] && [ -e /usr/local/lib/weir-system/manifest.json ]; then \
 		echo "All programs of this machine use Weir: run weir install --uninstall first" >&2; exit 1; fi
 	rm -f $(DESTDIR)$(PREFIX)/bin/weir
-	rm -rf $(DESTDIR)$(PREFIX)/lib/weir $(DESTDIR)$(PREFIX)/share/weir $(DESTDIR)$(PREFIX)/share/doc/weir
-	cd $(DESTDIR)$(PREFIX)/share && rm -f man/man1/weir.1 man/man1/weir-*.1 bash-completion/completions/weir \
+	rm -f $(DESTDIR)$(PREFIX)/lib/libweir-edge.so* $(DESTDIR)$(PREFIX)/lib/pkgconfig/weir-edge.pc
+	rm -rf $(DESTDIR)$(PREFIX)/include/weir $(DESTDIR)$(PREFIX)/lib/weir $(DESTDIR)$(PREFIX)/share/weir $(DESTDIR)$(PREFIX)/share/doc/weir
+	cd $(DESTDIR)$(PREFIX)/share && rm -f man/man1/weir.1 man/man1/weir-*.1 man/man3/weir-edge.3 bash-completion/completions/weir \
 		zsh/site-functions/_weir fish/vendor_completions.d/weir.fish
 
 clean: ## Remove all build output

@@ -219,3 +219,26 @@ fn operations_are_performed_once_and_fences_hold() {
 fn operations_that_fail_are_told_and_others_go_on() {
     (1000..1120).for_each(|seed| run(seed, 0.2));
 }
+
+/// A WRITE that is withdrawn after a part, or all of it, was sent fails, and the next one is performed.
+#[test]
+fn an_operation_that_is_withdrawn_fails_alone() {
+    for bytes in [20_000, 2_000_000] {
+        let lines = [Line::gigabits(1.0)];
+        let parameters = Parameters { window: 64, ..Parameters::TUNED };
+        let mut endpoints = Endpoints::new(&lines, parameters, Scheduler::Auto, 1400, 2 << 20, 1);
+        let (kind, flags) = (Kind::Write, Flags::NOTIFY);
+        let first = Operation { kind, remote: TestMemory::BASE, local: TestMemory::BASE, bytes, flags };
+        let operations = [first, Operation { bytes: 4000, ..first }];
+        let numbers = operations.map(|operation| endpoints.sides[0].issue(operation));
+        let mut seen = vec![];
+        endpoints.run_until(Instant(1), &mut |side, event, _| seen.push((side, event)));
+        endpoints.sides[0].withdraw(numbers[0]);
+        endpoints.sides[0].withdraw(numbers[0]);
+        assert!(endpoints.run(Instant(5_000_000_000), &mut |side, event, _| seen.push((side, event))));
+        let ended = |operation, result| (0, Event::Completed { operation, result });
+        assert!(seen.contains(&ended(numbers[0], Err(Failure::Local))), "{bytes}: {seen:?}");
+        assert!(seen.contains(&ended(numbers[1], Ok(()))), "{bytes}: {seen:?}");
+        assert!(seen.contains(&(1, Event::Notified { address: TestMemory::BASE, bytes: 4000 })), "{bytes}: {seen:?}");
+    }
+}

@@ -2,7 +2,6 @@
 
 pub mod access;
 mod bind;
-pub mod copy;
 mod counts;
 pub mod device_memory;
 mod explain;
@@ -13,3 +12,5 @@ pub mod refusal;
 pub mod region;
 pub mod window;
 pub mod window_refusal;
+
+pub use weir_guarded::copy;

@@ -3,6 +3,7 @@
 //! The handlers are installed only where there is a capture, and only for signals with the default action; a program
 //! that sets its own action replaces them. SIGSEGV and SIGBUS have Weir's handler already (`handlers.rs`).
 
+use crate::os::handlers;
 use crate::os::per_process::OnceInherited;
 use libc::{c_int, c_void, siginfo_t};
 use std::mem::MaybeUninit;
@@ -37,6 +38,7 @@ pub fn complete_captures() {
 pub fn install() {
     static ONCE: OnceInherited = OnceInherited::new();
     ONCE.call_once(|| {
+        handlers::before_death(complete_captures);
         for signal in DEADLY {
             let mut before = MaybeUninit::<libc::sigaction>::zeroed();
             // SAFETY: fills the struct, which is valid when zeroed; the new action is a function of the right type.

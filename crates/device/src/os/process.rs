@@ -3,25 +3,14 @@
 use crate::Errno;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, Ordering};
 
-static GENERATION: AtomicU32 = AtomicU32::new(0);
+pub use weir_guarded::generation::{count_fork, generation};
 
 /// Returns whether the program has more rights than the user that started it (setuid, file capabilities; AT_SECURE in
 /// getauxval(3)). Such a program must not take files and settings from its environment.
 pub fn gains_privileges() -> bool {
     // SAFETY: reads a number.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
-}
-
-/// Counts the forks between the first process and this process.
-pub fn generation() -> u32 {
-    GENERATION.load(Ordering::Relaxed)
-}
-
-/// This process is a new child. Called in the child of a fork, before any other thread exists.
-pub fn count_fork() {
-    GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
 /// The process that an object belongs to.

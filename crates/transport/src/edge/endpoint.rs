@@ -29,6 +29,8 @@ pub struct Endpoint<B> {
     responses: VecDeque<Response>,
     /// Requests for bytes that have come, and are not answered in full.
     requests: usize,
+    /// WRITEs of this side that were sent in part, and of which the peer is to forget the rest.
+    withdrawn: VecDeque<u32>,
     /// WRITEs of the peer of which a part has been performed, by their numbers.
     partial: HashMap<u32, Partial>,
     /// More of them than packets in a window, and the one that is being sent, there cannot be.
@@ -76,6 +78,7 @@ impl<B> Endpoint<B> {
             connection: Connection::new(setup, weights),
             issued: Issued::new(payload.max(1)),
             failed: VecDeque::new(),
+            withdrawn: VecDeque::new(),
             responses: VecDeque::new(),
             requests: 0,
             partial: HashMap::new(),
@@ -92,6 +95,19 @@ impl<B> Endpoint<B> {
         self.issued.add(operation)
     }
 
+    /// The bytes of a WRITE of this side, which are sent from where they are, cannot be read any more: it fails. The caller
+    /// sends [`Action::Abandon`] in place of each of its packets that cannot be sent again.
+    pub fn withdraw(&mut self, operation: u32) {
+        if self.issued.withdraw(operation) {
+            self.withdrawn.push_back(operation);
+        }
+    }
+
+    /// The next operation that is complete, if there is one.
+    pub fn poll_completion(&mut self) -> Option<Event> {
+        self.completed.pop_front()
+    }
+
     /// The next event: completions first.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.completed.pop_front().or_else(|| self.notified.pop_front())
@@ -99,7 +115,8 @@ impl<B> Endpoint<B> {
 
     /// Whether this side has nothing to send, and its operations are over.
     pub fn is_idle(&self) -> bool {
-        self.issued.is_empty() && self.failed.is_empty() && self.responses.is_empty() && self.connection.is_idle()
+        let has_answers = !self.failed.is_empty() || !self.withdrawn.is_empty() || !self.responses.is_empty();
+        self.issued.is_empty() && !has_answers && self.connection.is_idle()
     }
 
     /// What the state of each link is.
@@ -243,8 +260,15 @@ impl<B> Endpoint<B> {
         memory: &mut M,
         send: &mut impl FnMut(Packet<'_, B>),
     ) -> bool {
-        if self.failed.is_empty() && self.responses.is_empty() || !self.connection.has_room() {
+        let has_none = self.failed.is_empty() && self.withdrawn.is_empty() && self.responses.is_empty();
+        if has_none || !self.connection.has_room() {
             return false;
+        }
+        if let Some(number) = self.withdrawn.front().copied() {
+            // The peer must not meet a packet of the WRITE after it has forgotten the WRITE.
+            let order = Order::AfterAll(self.connection.next_seq().minus(1));
+            let piece = Piece { number, action: Action::Abandon, offset: 0, bytes: 0 };
+            return self.put(now, piece, memory.nothing(), order, send) && self.withdrawn.pop_front().is_some();
         }
         if let Some(number) = self.failed.front().copied() {
             let piece = Piece { number, action: Action::WriteFailed, offset: 0, bytes: 0 };

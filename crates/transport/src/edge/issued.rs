@@ -192,6 +192,19 @@ impl Issued {
         }
     }
 
+    /// The bytes of a WRITE of which packets were sent cannot be read any more. Returns whether the peer is to be told,
+    /// after all of its packets.
+    pub fn withdraw(&mut self, number: u32) -> bool {
+        let is_being_sent = self.open.get(self.sent).is_some_and(|open| open.number == number);
+        let is_sent = |open: &&mut Open| open.operation.kind == Kind::Write && open.order.is_some() && !open.is_over;
+        let Some(open) = self.find(number).filter(is_sent) else { return false };
+        let is_first = open.failure.replace(Failure::Local).is_none();
+        if is_being_sent {
+            self.abandoned = Some(number);
+        }
+        is_first && !is_being_sent
+    }
+
     /// Bytes of a READ have come; `write` stores them.
     pub fn response(&mut self, piece: &Piece, write: impl FnOnce(u64) -> Result<(), Fault>, tell: impl FnMut(Event)) {
         let response = self.reads.response(piece.number, piece.offset, piece.bytes, write);

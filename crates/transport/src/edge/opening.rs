@@ -184,6 +184,25 @@ impl Opening {
     }
 }
 
+impl Agreed {
+    /// Tells the peer that the connection ends. It is sent once: a peer that does not get it notices the silence.
+    pub fn farewell(&self, own: &Own<'_>) -> Hello {
+        let answer = proof(self.peer, self.first);
+        Hello { refuses: true, addresses: vec![], ..hello(own, &self.numbers, 0, answer) }
+    }
+
+    /// Whether the peer tells that the connection ends. A sender that has not seen its hellos cannot.
+    pub fn is_farewell(&self, hello: &Hello) -> bool {
+        let is_of_peer = (hello.connection, hello.first) == (self.peer, self.first);
+        hello.refuses && is_of_peer && hello.answer == proof(self.numbers.connection, self.numbers.first)
+    }
+}
+
+/// What only a side of the connection can say: the numbers of the other.
+fn proof(connection: u32, first: Seq) -> u64 {
+    u64::from(connection) << 32 | u64::from(first.0)
+}
+
 impl Own<'_> {
     /// Refuses what a hello asks for.
     pub fn refusal(&self, of: &Hello) -> Hello {
@@ -302,6 +321,28 @@ mod tests {
             assert_eq!(reply.is_some(), ask != 0);
             assert!(agree(&a, &b) && a.numbers() == before);
         }
+    }
+
+    #[test]
+    fn a_farewell_is_of_one_connection_and_its_peer() {
+        let (mut a, mut b) = (Side::new(1, true), Side::new(2, false));
+        a.ask(Instant(0));
+        let ask = a.poll(Instant(0)).unwrap();
+        let last = b.handle(&ask).and_then(|answer| a.handle(&answer)).unwrap();
+        b.handle(&last);
+        let (of_a, of_b) = (a.connection.clone().unwrap(), b.connection.clone().unwrap());
+        let farewell = Hello::decode(&of_a.farewell(&a.own()).encode()).unwrap();
+        assert!(of_b.is_farewell(&farewell) && !of_a.is_farewell(&farewell) && !of_b.is_farewell(&last));
+        for wrong in [
+            Hello { answer: farewell.answer ^ 1, ..farewell.clone() },
+            Hello { answer: farewell.answer ^ 1 << 32, ..farewell.clone() },
+            Hello { connection: farewell.connection ^ 1, ..farewell.clone() },
+            Hello { first: farewell.first.next(), ..farewell.clone() },
+            Hello { refuses: false, ..farewell },
+        ] {
+            assert!(!of_b.is_farewell(&wrong));
+        }
+        assert!(!b.opening.handle(&of_a.farewell(&a.own()), &a.own(), |_| unreachable!()).refused);
     }
 
     #[test]

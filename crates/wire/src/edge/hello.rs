@@ -8,7 +8,7 @@
 //! | ---: | ---: | --- |
 //! | 0 | 4 | [`MAGIC`] |
 //! | 4 | 1 | version: 1 |
-//! | 5 | 1 | bit 0: its sender lists all its interfaces, of which the peer's network may have some; bit 1: packets carry pieces of MultiEdge's operations instead of packets of QPs; bit 2: its sender refuses the connection; bit 3: its sender got a packet for a connection that it does not have, of the number at offset 24 |
+//! | 5 | 1 | bit 0: its sender lists all its interfaces, of which the peer's network may have some; bit 1: packets carry pieces of MultiEdge's operations instead of packets of QPs; bit 2: its sender refuses the connection, or ends it (the answer is then the receiver's number of the connection and its first packet); bit 3: its sender got a packet for a connection that it does not have, of the number at offset 24 |
 //! | 6 | 1 | number of addresses |
 //! | 7 | 1 | 0 |
 //! | 8 | 8 | nonce that the answer must repeat; 0: no answer is requested |
@@ -61,7 +61,7 @@ pub struct Hello {
     pub lists_all: bool,
     /// Packets carry pieces of MultiEdge's operations.
     pub pieces: bool,
-    /// Its sender refuses the connection.
+    /// Its sender refuses the connection, or ends it.
     pub refuses: bool,
     /// Its sender got a packet for a connection that it does not have, of the number `connection`.
     pub unknown: bool,

@@ -13,6 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// SIGSEGV and SIGBUS as bits of the kernel's signal mask.
 const FAULTS: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1);
 
+/// What glibc cancels threads and changes their users with.
+const LIBRARY: u64 = 3 << 31;
+
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -120,6 +123,15 @@ pub fn turn_ends() {
 /// Runs `work` with all signals blocked.
 pub fn with_all_blocked<T>(work: impl FnOnce() -> T) -> T {
     let before = change(libc::SIG_SETMASK, u64::MAX);
+    let result = work();
+    change(libc::SIG_SETMASK, before);
+    result
+}
+
+/// Runs `work` with all signals blocked but SIGSEGV and SIGBUS, and those of the C library: a thread that it starts inherits
+/// that, and runs no handler of the program.
+pub fn with_others_blocked<T>(work: impl FnOnce() -> T) -> T {
+    let before = change(libc::SIG_SETMASK, !(FAULTS | LIBRARY));
     let result = work();
     change(libc::SIG_SETMASK, before);
     result

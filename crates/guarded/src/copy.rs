@@ -9,7 +9,7 @@
 //! more, the bytes before them are written by `rep movsb`, in any order. Programs that spin on the end of a WRITE
 //! (perftest's `ib_write_lat`, MPI, NCCL) depend on that. Aligned 8-byte words are written by single stores.
 
-use crate::os::{handlers, mask};
+use crate::{handlers, mask};
 use std::arch::global_asm;
 
 /// The memory is not mapped, or does not permit the access.
@@ -55,7 +55,9 @@ pub unsafe fn fetch_add(addr: *mut u64, add: u64) -> Result<u64, Fault> {
 }
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-compile_error!("Weir's guarded copy supports Linux on x86-64 only; another target needs its own in memory/copy.rs");
+compile_error!(
+    "Weir's guarded copy supports Linux on x86-64 only; another target needs its own in guarded/src/copy.rs"
+);
 
 unsafe extern "C" {
     fn weir_guarded_copy(dst: *mut u8, src: *const u8, len: usize) -> usize;

@@ -4,7 +4,7 @@
 //! there for ever. A child therefore never accesses its parent's state: it creates its own state at the first use.
 //! The fork handlers need no lock for that, wait for nothing and allocate nothing.
 
-use crate::os::process::generation;
+use crate::generation::generation;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 

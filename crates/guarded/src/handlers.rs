@@ -5,9 +5,8 @@
 //! were sent. When the program changes its action later (`change`), the change is recorded and Weir's handler stays
 //! installed.
 
-use crate::os::deaths;
-use crate::os::mask;
-use crate::os::per_process::OnceInherited;
+use crate::mask;
+use crate::per_process::OnceInherited;
 use libc::c_int;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -47,6 +46,20 @@ pub fn install(claim: Claim) {
         inherited();
         INSTALLED.store(true, Ordering::Release);
     });
+}
+
+/// Sets what runs before a fault ends the process. It may be called in a signal handler.
+pub fn before_death(work: fn()) {
+    BEFORE_DEATH.store(work as usize, Ordering::Release);
+}
+
+fn run_before_death() {
+    let work = BEFORE_DEATH.load(Ordering::Acquire);
+    if work != 0 {
+        // SAFETY: `before_death` has stored a function of this type.
+        let work: fn() = unsafe { std::mem::transmute(work) };
+        work();
+    }
 }
 
 /// Called in the child of a fork, which inherits the handlers of its parent. Uses atomics only.
@@ -125,6 +138,7 @@ fn set(signal: c_int, action: &Action) {
 }
 
 static CLAIM: AtomicUsize = AtomicUsize::new(0);
+static BEFORE_DEATH: AtomicUsize = AtomicUsize::new(0);
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 static OWNER: AtomicI32 = AtomicI32::new(0);
 /// A thread is writing a record. All its signals are blocked meanwhile.
@@ -217,7 +231,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
         return;
     }
     if !action.is_function() {
-        deaths::complete_captures();
+        run_before_death();
         // A fault cannot be ignored: the default action is restored, and the instruction faults again.
         set(signal, &Action { handler: libc::SIG_DFL, flags: 0, mask: 0 });
         if sent {
