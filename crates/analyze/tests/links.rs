@@ -112,6 +112,7 @@ fn frame(sent: &Sent, encoding: Encoding) -> Option<Vec<u8>> {
                 lists_all: false,
                 pieces: false,
                 refuses: false,
+                unknown: false,
                 addresses: vec![],
             };
             (link, hello.encode())

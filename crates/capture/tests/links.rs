@@ -86,6 +86,7 @@ fn what_else_links_carry_is_recognised_and_is_no_packet() {
         lists_all: false,
         pieces: false,
         refuses: false,
+        unknown: false,
         addresses: vec![],
     };
     for (carried, link_type) in carriers() {

@@ -141,6 +141,7 @@ fn packets_over_several_links_and_their_hellos_stay_as_they_are() {
         lists_all: false,
         pieces: false,
         refuses: false,
+        unknown: false,
         addresses: vec![],
     };
     for datagram in [behind(), hello.encode()] {

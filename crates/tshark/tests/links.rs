@@ -167,6 +167,7 @@ fn every_field_of_a_hello_is_printed() {
         lists_all: true,
         pieces: false,
         refuses: true,
+        unknown: false,
         addresses: vec![address(0, "10.0.0.1", 24), address(3, "fd00::1", 64)],
     };
     let good = hello.encode();

@@ -170,6 +170,7 @@ mod tests {
             lists_all: false,
             pieces: false,
             refuses: false,
+            unknown: false,
             addresses: vec![],
         }
     }
