@@ -131,10 +131,16 @@ impl Sum {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adapter::Adapter;
     use crate::config::Icrc;
+    use crate::engine::Engine;
     use crate::engine::testing::{Rig, connected, exchange};
-    use crate::stat::publish::private_links;
+    use crate::os::interfaces::DeviceInfo;
+    use crate::slot::Slot;
+    use crate::stat::publish::{self, private_links};
+    use crate::stat::read;
     use std::time::Duration;
+    use weir_links::{Interface, Interfaces};
     use weir_transport::{Data, SendOp, Service};
 
     fn link(interface: u8, is_up: bool, bytes: u64, rate: f64) -> LinkReport {
@@ -202,6 +208,32 @@ mod tests {
         assert!(a.engine.link_rows.as_ref().unwrap().next().is_some(), "it has changed");
         renewed(&mut a, &entries);
         assert_eq!(a.engine.link_rows.as_ref().unwrap().next(), None, "nothing has changed");
+    }
+
+    #[test]
+    fn other_processes_see_the_interfaces_of_a_joined_device_only() {
+        let adapter = Adapter::open("weir_lo", None).unwrap();
+        let shown = |name: &str| {
+            let found = read::process(&publish::own_folder().unwrap()).unwrap();
+            let device = found.devices.into_iter().find(|device| device.name == name).unwrap();
+            device.links.into_iter().map(|link| link.interface).collect::<Vec<_>>()
+        };
+        let interface = |name: &str, n: u8| Interface {
+            name: name.into(),
+            index: n.into(),
+            mac: None,
+            is_up: true,
+            mtu: 65536,
+            speed: 0,
+            addresses: vec![([127, 0, 0, n].into(), 8)],
+        };
+        let links = Interfaces { all: vec![interface("eth1", 1), interface("eth2", 2)], lists_all: false };
+        let joined = DeviceInfo { name: "weir_links0".into(), links, ..adapter.device.clone() };
+        let entry = publish::device(&joined.name, 1).unwrap();
+        let (slot, ports) = Slot::claim(weir_link::DisabledFeatures::empty()).unwrap();
+        let engine = Engine::new(&joined, &adapter.config, &adapter.profile, slot, ports, entry, false).unwrap();
+        assert!(engine.link_rows.is_some());
+        assert_eq!((shown("weir_links0"), shown("weir_lo")), (vec!["eth1".to_owned(), "eth2".into()], vec![]));
     }
 
     #[test]
