@@ -302,6 +302,7 @@ mod tests {
     fn every_option_sets_its_variable() {
         let options = Options {
             interface: Some("lo".into()),
+            links: None,
             profile: Some("connectx4".into()),
             icrc: Some(Icrc::Always),
             framing: Some(Framing::Roce),

@@ -123,6 +123,11 @@ pub trait Carrier: Send {
     /// Reports the links that packets go over, if there are several.
     fn links(&self, _see: &mut dyn FnMut(LinkReport)) {}
 
+    /// Bytes that were put on links of an interface that have ended: [`links`](Self::links) reports them no more.
+    fn bytes_of_ended_links(&self, _interface: u8) -> u64 {
+        0
+    }
+
     /// The process is about to end: writes buffered data to its file.
     fn close(&mut self) {}
 
@@ -188,6 +193,9 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
     }
     fn links(&self, see: &mut dyn FnMut(LinkReport)) {
         (**self).links(see);
+    }
+    fn bytes_of_ended_links(&self, interface: u8) -> u64 {
+        (**self).bytes_of_ended_links(interface)
     }
     fn close(&mut self) {
         (**self).close();

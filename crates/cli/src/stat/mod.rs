@@ -1,4 +1,5 @@
-//! `weir stat`: live counters of processes that use Weir: traffic, QPs, and the cost of paging.
+//! `weir stat`: live counters of processes that use Weir: traffic, QPs, interfaces that are used as one, and the cost of
+//! paging.
 
 mod shown;
 mod table;

@@ -38,6 +38,43 @@ pub struct Device {
     #[serde(flatten)]
     pub traffic: Traffic,
     pub paging: Paging,
+    /// Its interfaces if it joins several (`--links`), otherwise empty.
+    pub links: Vec<Link>,
+}
+
+/// An interface of a device that joins several.
+#[derive(Serialize, Clone, Debug)]
+pub struct Link {
+    pub interface: String,
+    pub state: LinkState,
+    /// Peers that packets can go to over it.
+    pub peers: u64,
+    /// Those of them to which it is used.
+    pub peers_up: u64,
+    /// Bytes on the wire, with packets that went again, without acknowledgements.
+    pub bytes_sent: u64,
+    /// Its part of these bytes of all interfaces of the device, 0 to 1.
+    pub share: f64,
+    /// The largest rate to a peer: measured, or guessed until it is measured.
+    pub bytes_per_second: u64,
+    /// Part of the packets that were lost lately, 0 to 1: the largest to a peer.
+    pub loss: f64,
+    /// The mean round trip of all peers; null if it is not known.
+    pub round_trip_us: Option<f64>,
+}
+
+/// Whether an interface is used to its peers.
+#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum LinkState {
+    /// To all.
+    Up,
+    /// To some.
+    Partly,
+    /// To none.
+    Down,
+    /// There is no peer that it leads to.
+    Unused,
 }
 
 /// Counters of a device's traffic.
@@ -144,6 +181,29 @@ impl From<&read::Device> for Device {
                 ring_full: device.ring_full,
             },
             paging: Paging::of(&device.paging),
+            links: device.links.iter().map(|link| Link::of(link, &device.links)).collect(),
+        }
+    }
+}
+
+impl Link {
+    pub(super) fn of(link: &read::Link, all: &[read::Link]) -> Link {
+        let sent: u64 = all.iter().map(|link| link.bytes_sent).sum();
+        Link {
+            interface: link.interface.clone(),
+            state: match (link.peers, link.peers_up) {
+                (0, _) => LinkState::Unused,
+                (_, 0) => LinkState::Down,
+                (peers, up) if up < peers => LinkState::Partly,
+                _ => LinkState::Up,
+            },
+            peers: link.peers,
+            peers_up: link.peers_up,
+            bytes_sent: link.bytes_sent,
+            share: link.bytes_sent as f64 / sent.max(1) as f64,
+            bytes_per_second: link.rate,
+            loss: link.loss,
+            round_trip_us: link.round_trip.map(|time| time.as_nanos() as f64 / 1e3),
         }
     }
 }
@@ -169,6 +229,34 @@ pub fn user(uid: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn an_interface_has_a_state_and_its_share_of_the_bytes() {
+        let link = |interface: &str, peers, peers_up, bytes_sent| read::Link {
+            interface: interface.into(),
+            peers,
+            peers_up,
+            bytes_sent,
+            rate: 125_000_000,
+            loss: 0.0025,
+            round_trip: (peers_up > 0).then_some(Duration::from_nanos(17_500)),
+        };
+        let all = [link("eth1", 3, 3, 300), link("eth2", 3, 1, 100), link("eth3", 3, 0, 0), link("eth4", 0, 0, 0)];
+        let shown: Vec<Link> = all.iter().map(|link| Link::of(link, &all)).collect();
+        let states: Vec<LinkState> = shown.iter().map(|link| link.state).collect();
+        assert_eq!(states, [LinkState::Up, LinkState::Partly, LinkState::Down, LinkState::Unused]);
+        assert_eq!(
+            serde_json::to_value(&shown[1]).unwrap(),
+            serde_json::json!({
+                "interface": "eth2", "state": "partly", "peers": 3, "peers_up": 1, "bytes_sent": 100, "share": 0.25,
+                "bytes_per_second": 125_000_000, "loss": 0.0025, "round_trip_us": 17.5
+            })
+        );
+        let last = serde_json::to_value(&shown[3]).unwrap();
+        assert_eq!((&last["round_trip_us"], &last["share"]), (&Value::Null, &0.0.into()));
+        assert_eq!(Link::of(&all[3], &all[3..]).share, 0.0, "nothing was sent");
+    }
 
     #[test]
     fn times_are_microseconds_and_devices_add_up() {

@@ -1,6 +1,6 @@
 //! Processes as text tables.
 
-use super::shown::{Paging, Process, Region, Traffic};
+use super::shown::{Device, Link, LinkState, Paging, Process, Region, Traffic};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -63,13 +63,15 @@ fn of_one(process: &Process, before: Option<(Duration, &Process)>) -> String {
 
 fn devices(process: &Process, before: Option<(Duration, &Process)>) -> String {
     let mut rows = vec![row(["device", "QPs", "packets sent", "received", "bytes sent", "received", "", ""])];
+    let mut interfaces = String::new();
     for device in &process.devices {
         let now = &device.traffic;
+        let before =
+            before.and_then(|(time, then)| Some((time, then.devices.iter().find(|other| other.name == device.name)?)));
+        interfaces += &links(device, before);
         let rate = |of: fn(&Traffic) -> u64| {
             let (time, then) = before?;
-            let then = then.devices.iter().find(|other| other.name == device.name)?;
-            let grown = of(now).saturating_sub(of(&then.traffic)) as f64 / time.as_secs_f64().max(1e-3);
-            Some(format!("{}/s", bytes(grown)))
+            Some(grown(of(now), of(&then.traffic), time))
         };
         rows.push(vec![
             if device.open { device.name.clone() } else { format!("{} (closed)", device.name) },
@@ -82,7 +84,57 @@ fn devices(process: &Process, before: Option<(Duration, &Process)>) -> String {
             rate(|t| t.bytes_received).map_or_else(String::new, |rate| format!("in {rate}")),
         ]);
     }
-    render(&rows, &[0]) + &retransmissions(process)
+    render(&rows, &[0]) + &retransmissions(process) + &interfaces
+}
+
+/// The interfaces of a device that joins several; empty for another device.
+fn links(device: &Device, before: Option<(Duration, &Device)>) -> String {
+    if device.links.is_empty() {
+        return String::new();
+    }
+    let name = format!("interface of {}", device.name);
+    let mut rows =
+        vec![row([name.as_str(), "state", "peers", "bytes sent", "share", "rate", "loss", "round trip", ""])];
+    for link in &device.links {
+        let then = before.and_then(|(time, then)| {
+            Some((time, then.links.iter().find(|other| other.interface == link.interface)?.bytes_sent))
+        });
+        rows.push(vec![
+            link.interface.clone(),
+            state(link).to_owned(),
+            if link.peers_up == link.peers {
+                link.peers.to_string()
+            } else {
+                format!("{} of {}", link.peers_up, link.peers)
+            },
+            bytes(link.bytes_sent as f64),
+            percent(link.share),
+            if link.peers_up == 0 { String::new() } else { format!("{}/s", bytes(link.bytes_per_second as f64)) },
+            if link.peers == 0 { String::new() } else { percent(link.loss) },
+            link.round_trip_us.map_or_else(String::new, microseconds),
+            then.map_or_else(String::new, |(time, then)| format!("out {}", grown(link.bytes_sent, then, time))),
+        ]);
+    }
+    format!("\n{}", render(&rows, &[0, 1]))
+}
+
+fn state(link: &Link) -> &'static str {
+    match link.state {
+        LinkState::Up => "up",
+        LinkState::Partly => "partly",
+        LinkState::Down => "down",
+        LinkState::Unused => "unused",
+    }
+}
+
+/// How many bytes a second a counter has grown since.
+fn grown(now: u64, then: u64, time: Duration) -> String {
+    format!("{}/s", bytes(now.saturating_sub(then) as f64 / time.as_secs_f64().max(1e-3)))
+}
+
+fn percent(part: f64) -> String {
+    let percent = part * 100.0;
+    format!("{} %", three_digits(percent, percent.fract() != 0.0))
 }
 
 /// Retransmissions by cause, and lost packets; empty if there are none.
@@ -258,6 +310,7 @@ fn span(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_device::stat::read;
 
     #[test]
     fn figures_have_three_digits_and_a_unit() {
@@ -284,6 +337,45 @@ mod tests {
         let line = "a page fault takes 100 µs on average: notice 50 µs, populate 3 µs, adapter 0 µs, table 0.50 µs, \
                     resume 46.5 µs\n";
         assert!(text.contains(line) && !text.contains("an invalidation"), "{text}");
+    }
+
+    fn link(interface: &str, peers: u64, peers_up: u64, bytes_sent: u64) -> read::Link {
+        let round_trip = (peers_up > 0).then_some(Duration::from_micros(17));
+        let (interface, rate, loss) = (interface.to_owned(), 100 << 20, 0.0025);
+        read::Link { interface, peers, peers_up, bytes_sent, rate, loss, round_trip }
+    }
+
+    fn joined(links: &[read::Link]) -> Device {
+        Device {
+            name: "weir_links0".into(),
+            open: true,
+            uverbs: "uverbs0".into(),
+            traffic: Traffic::default(),
+            paging: Paging::default(),
+            links: links.iter().map(|link| Link::of(link, links)).collect(),
+        }
+    }
+
+    #[test]
+    fn each_interface_of_a_device_has_a_row() {
+        let device = joined(&[
+            link("eth1", 3, 3, 3 << 20),
+            link("eth2", 3, 1, 1 << 20),
+            link("eth3", 2, 0, 0),
+            link("lo", 0, 0, 0),
+        ]);
+        let text = "
+interface of weir_links0  state    peers  bytes sent  share       rate    loss  round trip
+eth1                      up           3    3.00 MiB   75 %  100 MiB/s  0.25 %       17 µs
+eth2                      partly  1 of 3    1.00 MiB   25 %  100 MiB/s  0.25 %       17 µs
+eth3                      down    0 of 2         0 B    0 %             0.25 %
+lo                        unused       0         0 B    0 %
+";
+        assert_eq!(links(&device, None), text);
+        let before = joined(&[link("eth1", 3, 3, 1 << 20)]);
+        let later = links(&device, Some((Duration::from_secs(2), &before)));
+        assert!(later.contains("17 µs  out 1.00 MiB/s\neth2") && later.matches("out").count() == 1, "{later}");
+        assert_eq!(links(&joined(&[]), None), "", "a device of one interface");
     }
 
     #[test]

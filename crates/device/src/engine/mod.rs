@@ -14,6 +14,7 @@ mod flush_all;
 mod groups;
 mod handshake;
 pub mod host;
+mod link_rows;
 pub mod local;
 pub mod mads;
 mod multicast;
@@ -49,10 +50,11 @@ use crate::os::interfaces::DeviceInfo;
 use crate::paging::held::HeldPackets;
 use crate::shared::state::AdapterState;
 use crate::slot::{FIRST_PORT, INDEX_BITS, Slot, slot_of};
-use crate::stat::sheet;
+use crate::stat::{publish, sheet};
 use completions::PendingCompletions;
 use ethernet_port::EthernetPort;
 use groups::Groups;
+use link_rows::LinkRows;
 use local::rings::Rings;
 use peers::Peers;
 use peers::foreign::Foreign;
@@ -163,6 +165,8 @@ pub struct Engine {
     next_due: u64,
     /// The published traffic counters.
     shown: &'static sheet::Device,
+    /// The published state of links, if the device joins several interfaces.
+    link_rows: Option<LinkRows>,
     /// What a watcher sees of the packets.
     tapped: TapState,
 }
@@ -179,7 +183,12 @@ impl Engine {
         offers_local: bool,
     ) -> Result<Engine, Errno> {
         let peers = own_peers(config, profile, ports.receive_buffer(), offers_local)?;
-        Engine::over(carrier::wrap(ports, device, config)?, slot, peers, profile, shown)
+        let mut engine = Engine::over(carrier::wrap(ports, device, config)?, slot, peers, profile, shown)?;
+        if device.is_joined() {
+            let interfaces = device.links.all.iter().map(|interface| interface.name.as_str());
+            engine.link_rows = LinkRows::new(publish::links(&device.name, interfaces));
+        }
+        Ok(engine)
     }
 
     /// An engine with this carrier. `peers`: see [`own_peers`].
@@ -197,6 +206,7 @@ impl Engine {
             empty_receives: 0,
             next_due: 0,
             shown,
+            link_rows: None,
             tapped: TapState::default(),
             floods: profile.flood.is_some(),
             fault_events: Vec::new(),
@@ -312,6 +322,9 @@ impl Engine {
         self.fail_overflown(adapter, now);
         self.publish_completions();
         self.ask_for_rings(adapter, now);
+        if let Some(rows) = &mut self.link_rows {
+            rows.turn(&*self.carrier, now.0);
+        }
         // If a long turn left work over, the next turn is due at once.
         let next = if self.ready.is_empty() { self.next_deadline(adapter) } else { Some(now.0) };
         self.next_due = next.unwrap_or(u64::MAX);
@@ -377,7 +390,8 @@ impl Engine {
     fn next_deadline(&self, adapter: &AdapterState) -> Option<u64> {
         let next =
             [self.timers.next(), self.peers.next_attempt(), self.carrier.due(), self.foreign.next(), self.rings.next()];
-        next.into_iter().chain([adapter.cqs.moderated.next()]).flatten().min()
+        let rows = self.link_rows.as_ref().and_then(LinkRows::next);
+        next.into_iter().chain([adapter.cqs.moderated.next(), rows]).flatten().min()
     }
 
     /// Puts a QP on the ready list.
@@ -387,6 +401,14 @@ impl Engine {
         {
             entry.ready = true;
             self.ready.push_back(index);
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Some(rows) = &mut self.link_rows {
+            rows.end(&*self.carrier);
         }
     }
 }

@@ -52,6 +52,13 @@ pub fn device(name: &str, index: u64) -> Result<&'static sheet::Device, Errno> {
     }))
 }
 
+/// The entries of the interfaces of an open device that joins several; empty if no other process can see them.
+pub fn links<'a>(device: &str, interfaces: impl Iterator<Item = &'a str>) -> Vec<Option<&'static sheet::Link>> {
+    let guard = own();
+    let Some(Own { sheet, folder: Some(_), .. }) = guard.as_ref() else { return vec![] };
+    sheet.device(device).map_or_else(Vec::new, |device| interfaces.map(|name| sheet.link(device, name)).collect())
+}
+
 /// The folder of this process, created if necessary; `None` if it cannot be created.
 pub fn own_folder() -> Option<PathBuf> {
     let mut guard = own();
@@ -75,6 +82,18 @@ fn made(own: &mut Option<Own>) -> Result<&mut Own, Errno> {
 #[cfg(test)]
 pub fn private_device() -> &'static sheet::Device {
     private_zeros()
+}
+
+/// A sheet that no other process sees.
+#[cfg(test)]
+pub fn private_sheet() -> &'static Sheet {
+    private_zeros()
+}
+
+/// Entries of interfaces that no other process sees.
+#[cfg(test)]
+pub fn private_links(count: usize) -> Vec<Option<&'static sheet::Link>> {
+    (0..count).map(|_| Some(private_zeros())).collect()
 }
 
 /// This process has on-demand regions: starts a thread that publishes their counters.
@@ -334,6 +353,17 @@ mod tests {
         assert_eq!((value("page_faults"), value("page_fault_ns"), value("page_prefetch")), (3, 4000, 0));
         device.traffic.packets_sent.bump(1);
         assert_eq!(read::processes(std::slice::from_ref(&run))[0].devices[0].packets_sent, 6);
+        assert!(shown.links.is_empty());
+        let [first, second] = ["eth1", "a-name-of-15-by"].map(|name| sheet.link(device, name).unwrap());
+        first.peers.set(3);
+        first.bytes_sent.set(1 << 40);
+        second.loss.set(2500);
+        second.round_trip.set(17_000);
+        let shown = read::processes(std::slice::from_ref(&run)).remove(0).devices.remove(0).links;
+        assert_eq!((shown[0].interface.as_str(), shown[0].peers, shown[0].bytes_sent), ("eth1", 3, 1 << 40));
+        assert_eq!((shown[0].round_trip, shown[1].loss), (None, 0.0025));
+        assert_eq!(shown[1].round_trip, Some(Duration::from_micros(17)));
+        assert_eq!((shown[1].interface.as_str(), shown.len()), ("a-name-of-15-by", 2));
         // The same process ID again, as from another container.
         let (_, second) = make(&run).unwrap();
         assert_eq!(second.file_name().unwrap().to_string_lossy(), format!("{}.2", std::process::id()));

@@ -1,7 +1,7 @@
 //! Reading the statistics of processes.
 
 use crate::stat::folder::{self, SHEET};
-use crate::stat::sheet::{MAGIC, Region, Sheet, Text, VALUES, Word, state};
+use crate::stat::sheet::{Link as LinkEntry, MAGIC, Region, Sheet, Text, VALUES, Word, state};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -56,6 +56,26 @@ pub struct Device {
     pub ring_full: u64,
     /// Counters of paging by name; times are in nanoseconds, and their names end in `_ns`.
     pub paging: Vec<(String, u64)>,
+    /// Its interfaces if it joins several, otherwise empty.
+    pub links: Vec<Link>,
+}
+
+/// An interface of a device that joins several.
+#[derive(Clone, Debug)]
+pub struct Link {
+    pub interface: String,
+    /// Peers that packets can go to over it.
+    pub peers: u64,
+    /// Those of them to which it is used.
+    pub peers_up: u64,
+    /// Bytes on the wire, with packets that went again, without acknowledgements.
+    pub bytes_sent: u64,
+    /// Bytes per second: the largest rate to a peer.
+    pub rate: u64,
+    /// Share of packets that were lost lately: the largest to a peer.
+    pub loss: f64,
+    /// The mean round trip of all peers, if it is known.
+    pub round_trip: Option<Duration>,
 }
 
 /// An on-demand region.
@@ -157,7 +177,12 @@ fn describe(sheet: &Sheet, folder: &Path, owner: u32) -> Process {
     let paging = |values: &[Word; VALUES]| -> Vec<(String, u64)> {
         names.iter().cloned().zip(values.iter().map(Word::get)).collect()
     };
-    let devices = sheet.devices.iter().filter(|device| device.state.get() != state::FREE).map(|device| {
+    let links = |device: usize| {
+        let of_device = sheet.links.iter().filter(move |link| link.device.get() == device as u64 + 1);
+        of_device.map(Link::from).collect()
+    };
+    let used = sheet.devices.iter().enumerate().filter(|(_, device)| device.state.get() != state::FREE);
+    let devices = used.map(|(number, device)| {
         let traffic = &device.traffic;
         Device {
             name: device.name.get(),
@@ -176,6 +201,7 @@ fn describe(sheet: &Sheet, folder: &Path, owner: u32) -> Process {
             without_receive: traffic.without_receive.get(),
             ring_full: traffic.ring_full.get(),
             paging: paging(&device.paging),
+            links: links(number),
         }
     });
     let region = |region: &Region| {
@@ -199,5 +225,20 @@ fn describe(sheet: &Sheet, folder: &Path, owner: u32) -> Process {
         devices: devices.collect(),
         regions: sheet.regions.iter().map_while(region).collect(),
         region_count: header.regions.get(),
+    }
+}
+
+impl From<&LinkEntry> for Link {
+    fn from(link: &LinkEntry) -> Self {
+        let round_trip = link.round_trip.get();
+        Link {
+            interface: link.name.get(),
+            peers: link.peers.get(),
+            peers_up: link.peers_up.get(),
+            bytes_sent: link.bytes_sent.get(),
+            rate: link.rate.get(),
+            loss: link.loss.get() as f64 / 1e6,
+            round_trip: (round_trip > 0).then(|| Duration::from_nanos(round_trip)),
+        }
     }
 }

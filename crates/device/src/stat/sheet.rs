@@ -5,11 +5,13 @@ use weir_link::{Arrival, Fate, Group};
 use weir_transport::Retransmissions;
 
 /// "weir", and the version of this layout.
-pub const MAGIC: u64 = 0x7765_6972_0000_0006;
+pub const MAGIC: u64 = 0x7765_6972_0000_0007;
 /// Maximum number of devices in a sheet.
 pub const DEVICES: usize = 8;
 /// Maximum number of on-demand regions in a sheet.
 pub const REGIONS: usize = 256;
+/// Maximum number of interfaces in a sheet, of devices that join several.
+pub const LINKS: usize = 64;
 /// Maximum number of paging counters; more than there are now.
 pub const VALUES: usize = 32;
 
@@ -19,6 +21,7 @@ pub struct Sheet {
     pub header: Header,
     pub devices: [Device; DEVICES],
     pub regions: [Region; REGIONS],
+    pub links: [Link; LINKS],
 }
 
 /// Description of the process, and the names of the paging counters.
@@ -202,6 +205,26 @@ pub struct Region {
     pub paging: [Word; VALUES],
 }
 
+/// An interface of a device that joins several. Written by the holder of the engine.
+#[repr(C)]
+pub struct Link {
+    /// Index of its device plus 1; 0 if this entry is unused.
+    pub device: Word,
+    pub name: Text<16>,
+    /// Peers that packets can go to over this interface.
+    pub peers: Word,
+    /// Those of them to which it is used.
+    pub peers_up: Word,
+    /// Bytes on the wire, with packets that went again, without acknowledgements.
+    pub bytes_sent: Word,
+    /// Bytes per second: the largest rate to a peer.
+    pub rate: Word,
+    /// Share of packets that were lost lately, in millionths: the largest to a peer.
+    pub loss: Word,
+    /// Nanoseconds: the mean round trip of all peers; 0: not known.
+    pub round_trip: Word,
+}
+
 /// States of a device entry.
 pub mod state {
     /// No device has used the entry.
@@ -220,6 +243,15 @@ impl Word {
     /// The value; no order with other loads.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// Stores a value; returns whether it is another one. Where only this thread writes.
+    pub fn renew(&self, value: u64) -> bool {
+        let is_new = self.get() != value;
+        if is_new {
+            self.set(value);
+        }
+        is_new
     }
 
     /// Stores a value; no order with other stores.
@@ -288,11 +320,25 @@ impl Sheet {
             Some(device)
         })
     }
+
+    /// The entry of an interface of a device; a new entry if it has none. `None` if all are in use. Callers exclude each
+    /// other.
+    pub fn link(&self, device: &Device, name: &str) -> Option<&Link> {
+        let device = self.devices.iter().position(|other| std::ptr::eq(other, device))? as u64 + 1;
+        let known = self.links.iter().find(|link| link.device.get() == device && link.name.get() == name);
+        known.or_else(|| {
+            let link = self.links.iter().find(|link| link.device.get() == 0)?;
+            link.name.set(name);
+            link.device.publish(device);
+            Some(link)
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stat::publish::{private_device, private_sheet};
 
     #[test]
     fn long_texts_are_truncated() {
@@ -307,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_device_is_watched_until_the_time_that_a_plausible_watcher_set() {
-        let tap: &Tap = &crate::stat::publish::private_device().tap;
+        let tap: &Tap = &private_device().tap;
         assert!(!tap.is_asked() && !tap.is_watched(1000) && tap.announced().is_none());
         tap.watch(1000);
         assert!(tap.is_asked() && tap.is_watched(1000) && tap.is_watched(999 + Tap::AHEAD));
@@ -329,8 +375,23 @@ mod tests {
     }
 
     #[test]
+    fn an_interface_of_a_device_keeps_its_entry_while_there_are_entries() {
+        let sheet = private_sheet();
+        let devices = ["weir_links0", "weir_other"].map(|name| sheet.device(name).unwrap());
+        let first = sheet.link(devices[0], "eth1").unwrap();
+        let of_other = sheet.link(devices[1], "eth1").unwrap();
+        assert!(!std::ptr::eq(first, of_other) && std::ptr::eq(first, sheet.link(devices[0], "eth1").unwrap()));
+        assert_eq!([first, of_other].map(|link| link.device.get()), [1, 2]);
+        for n in 2..LINKS {
+            assert!(sheet.link(devices[0], &format!("eth{n}")).is_some());
+        }
+        assert!(sheet.link(devices[0], "eth99").is_none() && sheet.link(devices[0], "eth7").is_some());
+        assert!(sheet.link(private_device(), "eth1").is_none(), "a device of no sheet");
+    }
+
+    #[test]
     fn a_sheet_has_no_trailing_gap_and_stays_small() {
         assert_eq!(size_of::<Sheet>() % 64, 0);
-        assert!(size_of::<Sheet>() < 80 << 10, "{} bytes for every process", size_of::<Sheet>());
+        assert!(size_of::<Sheet>() < 84 << 10, "{} bytes for every process", size_of::<Sheet>());
     }
 }

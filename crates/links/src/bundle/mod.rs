@@ -257,6 +257,10 @@ impl<C: Carrier> Carrier for Bundle<C> {
         }
     }
 
+    fn bytes_of_ended_links(&self, interface: u8) -> u64 {
+        self.peers.ended_bytes.get(usize::from(interface)).copied().unwrap_or(0)
+    }
+
     fn mark(&mut self, what: &dyn fmt::Display) {
         self.inner.mark(what);
     }

@@ -9,7 +9,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use weir_transport::Instant;
-use weir_transport::edge::{Address, Agreed, Hello, Numbers, Opening, Outcome, Own, Pair, Scheduler, Seq};
+use weir_transport::edge::{Address, Agreed, Hello, MAX_LINKS, Numbers, Opening, Outcome, Own, Pair, Scheduler, Seq};
 
 /// Peers that are remembered, at most. With more, packets go as if there were one link only.
 const MOST_PEERS: usize = 1024;
@@ -41,6 +41,8 @@ pub(super) struct Peers {
     /// By this side's number of the connection.
     by_connection: HashMap<u32, usize>,
     free: Vec<usize>,
+    /// Bytes that connections that have ended had put on each interface.
+    pub ended_bytes: [u64; MAX_LINKS],
     interfaces: Interfaces,
     addresses: Vec<Address>,
     scheduler: Scheduler,
@@ -69,6 +71,7 @@ impl Peers {
             by_key: HashMap::new(),
             by_connection: HashMap::new(),
             free: vec![],
+            ended_bytes: [0; MAX_LINKS],
             addresses: interfaces.addresses(),
             interfaces,
             scheduler,
@@ -177,10 +180,7 @@ impl Peers {
     /// The connection to a peer ends.
     pub fn end(&mut self, n: usize) {
         self.all[n].opening.forget();
-        if let Some(session) = self.all[n].session.take() {
-            self.by_connection.remove(&session.own);
-            self.generation += 1;
-        }
+        self.end_session(n);
     }
 
     /// When a question is due, or something of a connection.
@@ -189,11 +189,24 @@ impl Peers {
         self.all.iter().flat_map(|peer| [peer.opening.poll_timeout(), session(peer)]).flatten().min()
     }
 
-    fn begin(&mut self, n: usize, key: Key, agreed: &Agreed, now: Instant) {
+    fn end_session(&mut self, n: usize) {
         if let Some(session) = self.all[n].session.take() {
             self.by_connection.remove(&session.own);
             self.generation += 1;
+            self.count_ended(&session);
         }
+    }
+
+    fn count_ended(&mut self, session: &Session) {
+        for (interface, state) in session.links() {
+            if let Some(bytes) = self.ended_bytes.get_mut(usize::from(interface)) {
+                *bytes += state.bytes;
+            }
+        }
+    }
+
+    fn begin(&mut self, n: usize, key: Key, agreed: &Agreed, now: Instant) {
+        self.end_session(n);
         self.answered.retain(|(other, _)| *other != key);
         let mut agreed = agreed.clone();
         if agreed.links.is_empty() {
@@ -203,7 +216,9 @@ impl Peers {
         let session = Session::new(&agreed, self.scheduler, key.1.port(), index, self.is_control, now);
         if let Some(other) = self.by_connection.insert(session.own, n).filter(|other| *other != n) {
             // Two connections have one number, by a rare chance: the other peer is to agree on another.
-            self.all[other].session = None;
+            if let Some(session) = self.all[other].session.take() {
+                self.count_ended(&session);
+            }
             self.all[other].opening.forget();
         }
         self.all[n].session = Some(session);

@@ -172,6 +172,13 @@ impl Machine {
         self.carrier.send(&self.outbox).unwrap();
     }
 
+    /// Bytes that were ever put on an interface.
+    fn bytes(&self, interface: u8) -> u64 {
+        let mut bytes = self.carrier.bytes_of_ended_links(interface);
+        self.carrier.links(&mut |link| bytes += if link.interface == interface { link.bytes } else { 0 });
+        bytes
+    }
+
     fn receive(&mut self) {
         while self.carrier.receive(&mut self.inbox).unwrap() > 0 {
             for arrival in &self.inbox.arrivals {
@@ -426,4 +433,35 @@ fn packets_of_others_are_not_taken() {
     world.run(Duration::from_millis(50));
     let got = &world.machines[1].got[before..];
     assert_eq!(got.iter().filter(|got| **got == packet(5, 1, 100)).count(), 1, "the packet went again");
+}
+
+#[test]
+fn the_bytes_of_an_interface_never_become_fewer() {
+    let mut world = World::new([&[1, 2], &[1, 2]], 1);
+    let mut seen = [0; 2];
+    let mut send = |world: &mut World, times: u32| {
+        for n in 0..times {
+            world.machines[0].send(&(0..20).map(|k| packet(5, n * 20 + k, 1000)).collect::<Vec<_>>());
+            world.run(Duration::from_millis(10));
+            let now = [0, 1].map(|interface| world.machines[0].bytes(interface));
+            assert!(now[0] >= seen[0] && now[1] >= seen[1], "{seen:?}, then {now:?}");
+            seen = now;
+        }
+        seen
+    };
+    world.machines[0].send(&[vec![CONTROL; 40]]);
+    world.run(Duration::from_millis(2));
+    let first = send(&mut world, 20);
+    assert!(first[0] + first[1] > 400 * 1000 && first[1] > 0, "{first:?}");
+    // Another process agrees on a connection of its own; then the connection ends because nothing answers.
+    world.machines[1] = Machine::new(&world.net, 2, &[1, 2]);
+    let second = send(&mut world, 50);
+    assert!(second[0] + second[1] > first[0] + first[1] + 500 * 1000, "{second:?}");
+    world.machines[1] = Machine::new(&world.net, 2, &[]);
+    let last = send(&mut world, 300);
+    let mut links = 0;
+    world.machines[0].carrier.links(&mut |_| links += 1);
+    assert_eq!(links, 0, "the connection has ended");
+    assert!(last[0] + last[1] >= second[0] + second[1] && world.machines[0].carrier.bytes_of_ended_links(1) == last[1]);
+    assert_eq!(world.machines[0].carrier.bytes_of_ended_links(u8::MAX), 0);
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
-use weir_link::{Arrival, Carrier, Inbox, Outbox};
+use weir_link::{Arrival, Carrier, Inbox, LinkReport, Outbox};
 
 /// What an engine has sent and will receive.
 #[derive(Default)]
@@ -26,6 +26,9 @@ pub struct Wire {
     pub marks: Vec<String>,
     /// Where `send` looks for completions that were published before it.
     pub watched: Option<Arc<CqShared>>,
+    /// What the carrier says of links, as if it had several.
+    pub links: Vec<LinkReport>,
+    pub ended_bytes: [u64; 2],
 }
 
 impl Wire {
@@ -101,6 +104,14 @@ impl Carrier for InMemory {
 
     fn mark(&mut self, what: &dyn fmt::Display) {
         self.0.lock().unwrap().marks.push(what.to_string());
+    }
+
+    fn links(&self, see: &mut dyn FnMut(LinkReport)) {
+        self.0.lock().unwrap().links.iter().for_each(|link| see(*link));
+    }
+
+    fn bytes_of_ended_links(&self, interface: u8) -> u64 {
+        self.0.lock().unwrap().ended_bytes.get(usize::from(interface)).copied().unwrap_or(0)
     }
 
     fn fds(&self) -> Vec<RawFd> {
