@@ -18,7 +18,7 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
-fn analyze(words: &[&str]) -> Result<Finished> {
+pub fn analyze(words: &[&str]) -> Result<Finished> {
     Child::spawn(Command::new(WEIR).arg("analyze").args(words), "weir analyze")?.wait(Duration::from_secs(30))
 }
 

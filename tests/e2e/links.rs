@@ -2,10 +2,12 @@
 
 use crate::bed::{Bed, FAULTS, Topology, WEIR};
 use crate::matrix::{self, WITHIN};
-use crate::{pingpong, trial, ucx, verify};
+use crate::{analyze, pingpong, stat, trial, ucx, verify};
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
+use serde_json::Value;
 use std::time::Duration;
+use weir_capture::OwnedFrame;
 use weir_stage::{Child, Protocol, Side, pair, perftest};
 
 pub fn trials(whole: bool) -> Vec<Trial> {
@@ -39,6 +41,8 @@ pub fn trials(whole: bool) -> Vec<Trial> {
     trials.push(trial(Topology::Links, "links go down and come back in mid-transfer", links_fail));
     trials.push(trial(Topology::Links, "a peer with one link", one_link));
     trials.push(trial(Topology::Links, "two processes of one host, without shared memory", one_host));
+    trials.push(trial(Topology::Links, "weir stat shows the share of each link", shares));
+    trials.push(trial(Topology::Links, "a capture has all interfaces, and weir analyze sees one connection", captured));
     trials.push(trial(Topology::Links, "a list of interfaces is checked", checked));
     trials
 }
@@ -148,6 +152,50 @@ fn one_host(bed: &Bed) -> Result<()> {
     let bed = Bed { stage: bed.stage.one_side() };
     let line = "ib_write_bw -F -d {dev} -p {port} -s 65536 -n 2000";
     bed.pair(&["--local", "off", "--links", "auto"], line, WITHIN)?;
+    Ok(())
+}
+
+fn shares(bed: &Bed) -> Result<()> {
+    let (server, port) = stat::server(bed)?;
+    let (device, address) = (bed.stage.device(), bed.stage.address(Side::A));
+    let line = format!("ib_write_bw -F -d {device} -p {port} -u 18 -D 3 {address}");
+    let client = Child::spawn(&mut bed.weir(Side::B, &[], line.split(' ')), "client")?;
+    let pid = client.pid().to_string();
+    let links = stat::until("traffic over all links", || {
+        let process = stat::json(&[&pid])?;
+        let links = process["devices"][0]["links"].as_array().cloned().unwrap_or_default();
+        let carries = |link: &Value| link["bytes_sent"].as_u64() > Some(1 << 20);
+        Ok((links.len() == 3 && links.iter().all(carries)).then_some(links))
+    })?;
+    for (n, link) in links.iter().enumerate() {
+        ensure!(link["interface"] == format!("eth{n}") && link["state"] == "up", "{link}");
+    }
+    let share: f64 = links.iter().filter_map(|link| link["share"].as_f64()).sum();
+    ensure!((share - 1.0).abs() < 1e-6, "{links:?}");
+    pair::finish(server, client, WITHIN)?.success()?;
+    Ok(())
+}
+
+fn captured(bed: &Bed) -> Result<()> {
+    for options in [&[][..], &["--capture-snap", "headers"]] {
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("%p.pcapng");
+        let options = [&["--capture", file.to_str().context("UTF-8")?], options].concat();
+        bed.pair(&options, "ib_write_bw -F -d {dev} -p {port} -s 65536 -n 500", WITHIN)?;
+        for file in std::fs::read_dir(folder.path())? {
+            let file = file?.path();
+            let frames: Vec<OwnedFrame> = weir_capture::open(&file)?.owned_frames().collect::<Result<_, _>>()?;
+            for interface in 0..3 {
+                let count = frames.iter().filter(|frame| frame.interface == interface).count();
+                ensure!(count > frames.len() / 20, "{count} of {} datagrams at interface {interface}", frames.len());
+            }
+            let ended = analyze::analyze(&["--json", file.to_str().context("UTF-8")?])?.success()?;
+            let report: Value = serde_json::from_str(&ended.stdout)?;
+            let connections = report["connections"].as_array().map_or(0, Vec::len);
+            let findings = report["findings"].as_array().context("findings")?;
+            ensure!(connections == 1 && findings.is_empty(), "{options:?}: {connections} connections, {findings:?}");
+        }
+    }
     Ok(())
 }
 

@@ -49,7 +49,7 @@ pub fn json(words: &[&str]) -> Result<Value> {
 }
 
 /// A server that has opened its device and waits for its client.
-fn server(bed: &Bed) -> Result<(Child, u16)> {
+pub fn server(bed: &Bed) -> Result<(Child, u16)> {
     let port = bed.stage.free_port(Side::A)?;
     let line = format!("ib_write_bw -F -d {} -p {port} -u 18 -D 3", bed.stage.device());
     let mut server = Child::spawn(&mut bed.weir(Side::A, &[], line.split(' ')), "server")?;

@@ -8,8 +8,9 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
 use toml::Value;
+use weir_transport::edge::{MAX_WINDOW, Parameters, Scheduler};
 use weir_transport::{
-    AckTimeout, Adaptive, Delay, DeviceAttributes, Flood, MAX_RD_ATOMIC, OdpCaps, OdpOps, PageFaults, Profile,
+    AckTimeout, Adaptive, Delay, DeviceAttributes, Flood, Links, MAX_RD_ATOMIC, OdpCaps, OdpOps, PageFaults, Profile,
     RequesterFaults, ResponderFaults, RnrWait, Spread,
 };
 
@@ -18,6 +19,7 @@ pub(crate) fn profile(origin: &str, text: &str) -> Result<Described, Error> {
     let Contents { about, base, mut values } = table::parse(origin, text)?;
     let own: Vec<String> = values.iter().map(|value| value.key.clone()).collect();
     inherit(origin, base.clone(), &mut values)?;
+    add_links(&mut values)?;
     explain(&mut values)?;
     let reader = Reader { origin, values: &values, known: RefCell::default() };
     let name = if embedded(origin).is_some() { origin.into() } else { stem(origin) };
@@ -51,6 +53,15 @@ fn inherit(origin: &str, base: Option<String>, values: &mut Vec<Explained>) -> R
         }
     }
     if base.is_some() { inherit(&name, base, values) } else { Ok(()) }
+}
+
+/// Adds how Weir uses several links as one: no adapter does that, so the files of adapters leave it out.
+fn add_links(values: &mut Vec<Explained>) -> Result<(), Error> {
+    let Some(ideal) = embedded("ideal") else { return Ok(()) };
+    let ideal = table::parse("ideal", ideal)?.values.into_iter().filter(|value| value.key.starts_with("links."));
+    let missing: Vec<Explained> = ideal.filter(|value| !values.iter().any(|known| known.key == value.key)).collect();
+    values.extend(missing);
+    Ok(())
 }
 
 /// The profile from which a file states its differences.
@@ -116,6 +127,7 @@ impl Reader<'_> {
             },
             damming: self.boolean("damming.on")?,
             flood: self.flood()?,
+            links: self.links()?,
         };
         let discards = matches!(profile.page_faults.requester, RequesterFaults::Discard { .. });
         if profile.flood.is_some() && !discards {
@@ -175,6 +187,27 @@ impl Reader<'_> {
             return Err(self.wrong("flood.stale_us", "at least 1 µs if flood.on is true"));
         }
         Ok(on.then_some(Flood { stale, waiting }))
+    }
+
+    fn links(&self) -> Result<Links, Error> {
+        let count = |key: &str, low: u32, high: u32| Ok(self.integer(key, low.into(), high.into())? as u32);
+        let parameters = Parameters {
+            window: count("links.window", 1, MAX_WINDOW)?,
+            ack_every: count("links.ack_every", 1, MAX_WINDOW)?,
+            nack_every: count("links.nack_every", 1, MAX_WINDOW)?,
+            ack_delay: self.number("links.ack_delay_us", 0.0, LONGEST).map(micros)?,
+            // Without a pause the sender would only repeat its last packet.
+            coarse_timeout: self.number("links.coarse_timeout_us", 100.0, LONGEST).map(micros)?,
+            reordering: count("links.reordering", 0, MAX_WINDOW)?,
+            silence: self.number("links.silence_us", 100.0, LONGEST).map(micros)?,
+        };
+        let scheduler = match self.word("links.scheduler", &["auto", "srr", "wsrr", "wd"])? {
+            "srr" => Scheduler::RoundRobin,
+            "wsrr" => Scheduler::WeightedRoundRobin,
+            "wd" => Scheduler::Dynamic,
+            _ => Scheduler::Auto,
+        };
+        Ok(Links { parameters, scheduler })
     }
 
     fn get(&self, key: &str) -> Result<&Value, Error> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 use weir_profiles::{Described, Error, all, describe, load, names, reseeded};
+use weir_transport::edge::{Parameters, Scheduler};
 use weir_transport::{
     Adaptive, Delay, DeviceAttributes, Flood, OdpCaps, OdpOps, Profile, RequesterFaults, ResponderFaults, Spread,
 };
@@ -51,9 +52,12 @@ fn each_embedded_profile_has_all_keys_with_sources() {
         let own = ["profiles", "profiles/systems"].map(|folder| format!("{folder}/{}.toml", each.profile.name));
         let own = own.iter().find_map(|path| std::fs::read_to_string(path).ok()).expect("the file");
         let has_base = own.contains("\nbase = ");
+        // No adapter uses several links as one: all have the values of Weir.
+        let of_weir = each.values.iter().filter(|value| value.key.starts_with("links.")).count();
+        let expected = each.values.len() - if own.contains("[links]") { 0 } else { of_weir };
         for part in ["value = ", "source = \""] {
             let count = own.matches(part).count();
-            assert!(has_base || count == each.values.len(), "the file sets all keys itself, or has a base");
+            assert!(has_base || count == expected, "the file sets all keys itself, or has a base");
         }
     }
 }
@@ -61,6 +65,20 @@ fn each_embedded_profile_has_all_keys_with_sources() {
 #[test]
 fn the_ideal_profile_equals_that_of_the_transport() {
     assert_eq!(load("ideal").expect("an embedded profile"), Profile::ideal());
+}
+
+#[test]
+fn multiedge_is_ideal_with_the_parameters_of_the_thesis() {
+    let multiedge = load("multiedge").expect("an embedded profile");
+    assert_eq!(multiedge.links.parameters, Parameters::MULTIEDGE);
+    assert_eq!(multiedge.links.scheduler, Scheduler::Dynamic);
+    let links = Profile::ideal().links;
+    assert_eq!(Profile { name: "ideal".into(), links, ..multiedge }, Profile::ideal());
+    let mine = |text: &str| file(&format!("[links]\n{text}"));
+    assert_eq!(mine("scheduler = \"wsrr\"").unwrap().profile.links.scheduler, Scheduler::WeightedRoundRobin);
+    for wrong in ["window = 0", "window = 4098", "scheduler = \"fast\"", "coarse_timeout_us = 0"] {
+        assert!(mine(wrong).is_err(), "{wrong}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! An adapter's properties. The protocol reads the properties only; no code depends on a profile's name.
 
 use crate::DeviceAttributes;
+use crate::edge::{Parameters, Scheduler};
 use std::time::Duration;
 
 /// A named set of adapter properties.
@@ -27,6 +28,15 @@ pub struct Profile {
     pub damming: bool,
     /// The packet flood flaw.
     pub flood: Option<Flood>,
+    /// Several links as one.
+    pub links: Links,
+}
+
+/// How several links are used as one (MultiEdge thesis 2.1.2, 2.5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Links {
+    pub parameters: Parameters,
+    pub scheduler: Scheduler,
 }
 
 /// The time limit of a response (IBTA 9.7.6.1.3): T_tr = 4.096 µs · 2^n, and T_o is in T_tr ..= 4 T_tr.
@@ -205,6 +215,7 @@ impl Profile {
             late_reads: false,
             damming: false,
             flood: None,
+            links: Links { parameters: Parameters::TUNED, scheduler: Scheduler::Auto },
         }
     }
 }

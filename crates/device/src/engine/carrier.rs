@@ -17,7 +17,6 @@ use weir_link::capture::{Capture, CaptureInterface, CaptureOptions};
 use weir_link::faults::Faults;
 use weir_link::{Carrier, Ports};
 use weir_links::{Bundle, Interface, Settings};
-use weir_transport::edge::Scheduler;
 
 /// Stack of the thread that writes a capture, bytes.
 const STACK: usize = 256 << 10;
@@ -57,7 +56,8 @@ pub fn wrap(ports: Ports, device: &DeviceInfo, config: &Config) -> Result<Box<dy
     if device.is_joined() {
         let settings = Settings {
             interfaces: device.links.clone(),
-            scheduler: Scheduler::Auto,
+            parameters: config.profile.links.parameters,
+            scheduler: config.profile.links.scheduler,
             port,
             largest: LARGEST,
             is_peer: is_slot_port,

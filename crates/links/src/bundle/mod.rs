@@ -33,7 +33,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use weir_link::{Arrival, Carrier, Group, Inbox, LinkReport, Outbox, SendError};
 use weir_transport::Instant;
-use weir_transport::edge::{Hello, Scheduler};
+use weir_transport::edge::{Hello, Parameters, Scheduler};
 use weir_wire::burst;
 use weir_wire::edge::MAX_HELLO_LEN;
 
@@ -46,6 +46,7 @@ const TRIES: usize = 8;
 /// What a [`Bundle`] needs to know.
 pub struct Settings {
     pub interfaces: Interfaces,
+    pub parameters: Parameters,
     pub scheduler: Scheduler,
     /// The port that packets leave from.
     pub port: u16,
@@ -78,10 +79,10 @@ pub struct Bundle<C> {
 impl<C: Carrier> Bundle<C> {
     /// Around a carrier that sends from the port of the settings. Error: there are no random numbers.
     pub fn new(inner: C, settings: Settings) -> io::Result<Bundle<C>> {
-        let Settings { interfaces, scheduler, port, largest, is_peer, is_control, clock } = settings;
+        let Settings { interfaces, parameters, scheduler, port, largest, is_peer, is_control, clock } = settings;
         Ok(Bundle {
             inner,
-            peers: Peers::new(interfaces, scheduler, port, is_control)?,
+            peers: Peers::new(interfaces, (parameters, scheduler), port, is_control)?,
             pool: Pool::new(largest),
             departures: Departures::default(),
             passing: Outbox::new(PASSING, PASSING_GROUPS),

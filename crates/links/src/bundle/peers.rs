@@ -9,7 +9,9 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use weir_transport::Instant;
-use weir_transport::edge::{Address, Agreed, Hello, MAX_LINKS, Numbers, Opening, Outcome, Own, Pair, Scheduler, Seq};
+use weir_transport::edge::{
+    Address, Agreed, Hello, MAX_LINKS, Numbers, Opening, Outcome, Own, Pair, Parameters, Scheduler, Seq,
+};
 
 /// Peers that are remembered, at most. With more, packets go as if there were one link only.
 const MOST_PEERS: usize = 1024;
@@ -45,6 +47,7 @@ pub(super) struct Peers {
     pub ended_bytes: [u64; MAX_LINKS],
     interfaces: Interfaces,
     addresses: Vec<Address>,
+    parameters: Parameters,
     scheduler: Scheduler,
     port: u16,
     is_control: fn(&[u8]) -> bool,
@@ -61,7 +64,7 @@ pub(super) struct Peers {
 impl Peers {
     pub fn new(
         interfaces: Interfaces,
-        scheduler: Scheduler,
+        (parameters, scheduler): (Parameters, Scheduler),
         port: u16,
         is_control: fn(&[u8]) -> bool,
     ) -> io::Result<Peers> {
@@ -74,6 +77,7 @@ impl Peers {
             ended_bytes: [0; MAX_LINKS],
             addresses: interfaces.addresses(),
             interfaces,
+            parameters,
             scheduler,
             port,
             is_control,
@@ -213,7 +217,8 @@ impl Peers {
             agreed.links.push(self.only_link(key));
         }
         let index = |interface: u8| self.interfaces.all.get(usize::from(interface)).map_or(0, |found| found.index);
-        let session = Session::new(&agreed, self.scheduler, key.1.port(), index, self.is_control, now);
+        let session =
+            Session::new(&agreed, (self.parameters, self.scheduler), key.1.port(), index, self.is_control, now);
         if let Some(other) = self.by_connection.insert(session.own, n).filter(|other| *other != n) {
             // Two connections have one number, by a rare chance: the other peer is to agree on another.
             if let Some(session) = self.all[other].session.take() {

@@ -62,7 +62,7 @@ impl Session {
     /// `index`: of an interface, by its number among this side's. `port`: the peer's.
     pub fn new(
         agreed: &Agreed,
-        scheduler: Scheduler,
+        (parameters, scheduler): (Parameters, Scheduler),
         port: u16,
         index: impl Fn(u8) -> u32,
         is_control: fn(&[u8]) -> bool,
@@ -71,7 +71,7 @@ impl Session {
         let links = &agreed.links;
         let weights: Vec<u32> = links.iter().map(|pair| pair.weight()).collect();
         let first = [agreed.numbers.first, agreed.first];
-        let setup = Setup { parameters: Parameters::TUNED, scheduler, peer: agreed.peer, first };
+        let setup = Setup { parameters, scheduler, peer: agreed.peer, first };
         let ends = links.iter().map(|pair| {
             let (to, from) = ((pair.remote.address, port).into(), pair.local.address);
             Ends { to, from, ifindex: index(pair.local.interface) }

@@ -132,6 +132,7 @@ impl Machine {
         let interfaces = Interfaces { all: networks.iter().map(interface).collect(), lists_all: false };
         let settings = Settings {
             interfaces,
+            parameters: Parameters::TUNED,
             scheduler: Scheduler::Auto,
             port: PORT,
             largest: 2000,

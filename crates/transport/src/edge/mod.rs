@@ -40,4 +40,4 @@ pub use pairing::{Pair, pairs};
 pub use parameters::Parameters;
 pub use scheduler::Scheduler;
 pub use sender::LinkState;
-pub use weir_wire::edge::{Ack, Action, Address, Header, Hello, MAX_LINKS, Order, Piece, Seq};
+pub use weir_wire::edge::{Ack, Action, Address, Header, Hello, MAX_LINKS, MAX_WINDOW, Order, Piece, Seq};
