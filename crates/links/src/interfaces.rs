@@ -49,13 +49,14 @@ pub enum InterfaceError {
 }
 
 impl Interfaces {
-    /// The interfaces that a list names; for `auto` all that are up, and the loopback interface only if it is the only one.
+    /// The interfaces that a list names; for `auto` all that have addresses, and the loopback interface only if it is the only one.
     pub fn find(spec: &LinksSpec) -> Result<Interfaces, InterfaceError> {
         let known = known()?;
         match spec {
             LinksSpec::Auto => {
                 let mut all: Vec<Interface> = known.into_iter().map(|(interface, _)| interface).collect();
-                all.retain(|interface| interface.is_up && !interface.addresses.is_empty());
+                // Those that are down as well: the device stays the same when one of them goes down.
+                all.retain(|interface| !interface.addresses.is_empty());
                 if all.iter().any(|interface| !interface.is_loopback()) {
                     all.retain(|interface| !interface.is_loopback());
                 }
@@ -70,14 +71,16 @@ impl Interfaces {
         }
     }
 
-    /// For hellos.
+    /// For hellos; of all interfaces that this machine has, only those that are up, if there are some.
     pub fn addresses(&self) -> Vec<Address> {
+        let any_up = self.all.iter().any(|interface| interface.is_up);
+        let counts = |(_, interface): &(usize, &Interface)| interface.is_up || !any_up || !self.lists_all;
         let of = |(n, interface): (usize, &Interface)| {
             let Interface { mtu, speed, addresses, .. } = interface.clone();
             let address = move |(address, prefix)| Address { interface: n as u8, address, prefix, mtu, speed };
             addresses.into_iter().map(address)
         };
-        self.all.iter().enumerate().flat_map(of).collect()
+        self.all.iter().enumerate().filter(counts).flat_map(of).collect()
     }
 
     /// The smallest MTU, bytes.
@@ -119,7 +122,8 @@ fn known() -> io::Result<Vec<(Interface, InterfaceFlags)>> {
                 let Ok(index) = if_nametoindex(name.as_str()) else { continue };
                 let works = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
                 let is_up = entry.flags.contains(works);
-                let (mtu, speed, addresses) = (mtu(&name)?, speed(&name), vec![]);
+                let Ok(mtu) = mtu(&name) else { continue };
+                let (speed, addresses) = (speed(&name), vec![]);
                 known.push((Interface { name, index, mac: None, is_up, mtu, speed, addresses }, entry.flags));
                 known.len() - 1
             }

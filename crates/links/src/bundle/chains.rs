@@ -18,7 +18,7 @@ pub(super) struct Chains {
 }
 
 impl Chains {
-    /// When the packet `seq` to a QP may be performed. All before `performed` have been.
+    /// The packet `seq` leaves to a QP: when it may be performed. All before `performed` have been.
     pub fn for_qp(&mut self, qpn: u32, seq: Seq, performed: Seq) -> Order {
         self.packets += 1;
         if self.packets.is_multiple_of(FORGET_EVERY) {

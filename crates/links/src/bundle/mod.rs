@@ -26,7 +26,7 @@ use crate::interfaces::Interfaces;
 use delivery::Receiving;
 use peers::Peers;
 use pool::Pool;
-use session::Outlet;
+use session::{Outlet, Session};
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -101,21 +101,23 @@ impl<C: Carrier> Bundle<C> {
 
     /// The peer of a group that its packets may go to over several links.
     fn peer_of(&mut self, group: &Group, now: Instant) -> Option<usize> {
-        let may = (self.is_peer)(group.to.port()) && !group.to.ip().is_multicast() && group.fate.is_empty();
+        let to = group.to.ip();
+        // An address that is valid on one link only is none for several.
+        let is_link_local = matches!(to, IpAddr::V6(to) if to.is_unicast_link_local());
+        let may = (self.is_peer)(group.to.port()) && !to.is_multicast() && !is_link_local && group.fate.is_empty();
         if may { self.peers.entry((group.from, group.to), now) } else { None }
     }
 
-    /// Lets what a datagram is for leave as it is.
-    fn pass(&mut self, group: &Group, datagram: &[u8]) -> io::Result<()> {
+    /// Lets datagrams of a group leave as they are: all, because an ICRC covers the place in its group.
+    fn pass(&mut self, group: &Group, bytes: &[u8]) -> io::Result<()> {
         let mut result = Ok(());
-        if self.passing.len + datagram.len() > self.passing.bytes.len() || self.passing.groups.len() >= PASSING_GROUPS {
+        if self.passing.len + bytes.len() > self.passing.bytes.len() || self.passing.groups.len() >= PASSING_GROUPS {
             result = self.send_passing();
         }
-        let start = self.passing.len;
-        self.passing.bytes[start..start + datagram.len()].copy_from_slice(datagram);
-        self.passing.len += datagram.len();
-        let len = datagram.len();
-        self.passing.groups.push(Group { start, len, segment: len, iovecs: (0, 0), ..*group });
+        let (start, len) = (self.passing.len, bytes.len());
+        self.passing.bytes[start..start + len].copy_from_slice(bytes);
+        self.passing.len += len;
+        self.passing.groups.push(Group { start, iovecs: (0, 0), ..*group });
         result
     }
 
@@ -132,17 +134,17 @@ impl<C: Carrier> Bundle<C> {
         let bytes = hello.encode();
         debug_assert!(bytes.len() <= MAX_HELLO_LEN);
         // One that is lost is sent again.
-        let _ = self.pass(&Group { any_id: true, ..Group::new(to, from, ifindex) }, &bytes);
+        let (len, segment) = (bytes.len(), bytes.len());
+        let _ = self.pass(&Group { any_id: true, len, segment, ..Group::new(to, from, ifindex) }, &bytes);
     }
 
     /// Asks a peer, if that is due, and lets its connection send what is due. Ends one to a peer that is gone.
     fn serve(&mut self, n: usize, now: Instant) {
+        self.peers.touch(n);
         while let Some(((from, to), hello)) = self.peers.poll(n, now) {
             self.send_hello(from, to, 0, &hello);
         }
-        let peer = &mut self.peers.all[n];
-        peer.is_touched = false;
-        let Some(session) = &mut peer.session else { return };
+        let Some(session) = &mut self.peers.all[n].session else { return };
         if session.is_gone(now) {
             self.peers.end(n);
             return;
@@ -155,7 +157,7 @@ impl<C: Carrier> Bundle<C> {
     fn flush(&mut self) -> io::Result<()> {
         let sent = self.departures.send(&mut self.inner);
         let passed = self.send_passing();
-        self.due = self.peers.due().map(|at| at.0);
+        self.due = self.peers.renew_due().map(|at| at.0);
         // What goes over links is sent again.
         drop(sent);
         passed
@@ -167,24 +169,31 @@ impl<C: Carrier> Carrier for Bundle<C> {
         let now = self.now();
         let mut result = Ok(());
         for group in &outbox.groups {
-            let session = self.peer_of(group, now).map(|n| (n, self.peers.all[n].session.is_some()));
-            // A process may have taken the place of one that is absent: it is asked when it gets a first packet.
-            let is_first = |bundle: &Self| outbox.datagrams(group).any(bundle.is_control);
-            if let Some((n, false)) = session
-                && (!self.peers.all[n].opening.is_absent() || is_first(self))
-            {
-                self.peers.ask(n, now);
-                self.serve(n, now);
-            }
+            let peer = self.peer_of(group, now);
+            let bytes = &outbox.bytes[group.start..group.start + group.len];
+            let Some(n) = peer.filter(|n| self.peers.all[*n].session.is_some()) else {
+                if let Some(n) = peer {
+                    // A process may have taken the place of one that is absent: it is asked when it gets a first packet.
+                    let is_first = outbox.datagrams(group).any(self.is_control);
+                    if !self.peers.all[n].opening.is_absent() || is_first {
+                        self.peers.ask(n, now);
+                        self.serve(n, now);
+                    }
+                }
+                result = result.and(self.pass(group, bytes));
+                continue;
+            };
+            self.peers.touch(n);
             // Over several links an ACK would not come with the packets that it follows.
             for datagram in burst::ack_first(outbox.datagrams(group), |datagram| datagram) {
-                let session = session.filter(|(_, is)| *is).and_then(|(n, _)| self.peers.all[n].session.as_mut());
-                match session.filter(|session| session.takes(datagram.len()) && datagram.len() <= self.pool.size()) {
-                    Some(session) => {
-                        let Bundle { departures, inner, pool, .. } = self;
-                        session.send(now, datagram, &mut Outlet { departures, carrier: inner, pool });
+                let Bundle { departures, inner, pool, .. } = self;
+                let fits = |session: &&mut Session| session.takes(datagram.len()) && datagram.len() <= pool.size();
+                match self.peers.all[n].session.as_mut().filter(fits) {
+                    Some(session) => session.send(now, datagram, &mut Outlet { departures, carrier: inner, pool }),
+                    None => {
+                        let (len, segment) = (datagram.len(), datagram.len());
+                        result = result.and(self.pass(&Group { len, segment, ..*group }, datagram));
                     }
-                    None => result = result.and(self.pass(group, datagram)),
                 }
             }
         }
@@ -238,8 +247,11 @@ impl<C: Carrier> Carrier for Bundle<C> {
 
     fn flush_due(&mut self, now: u64) -> io::Result<()> {
         if self.due.is_some_and(|due| due <= now) {
-            (0..self.peers.all.len()).for_each(|n| self.serve(n, Instant(now)));
-            self.flush()?;
+            while let Some(n) = self.peers.take_due(Instant(now)) {
+                self.serve(n, Instant(now));
+            }
+            // What passes as it is may be lost.
+            let _ = self.flush();
         }
         self.inner.flush_due(now)
     }

@@ -3,7 +3,7 @@
 use super::session::Session;
 use crate::interfaces::Interfaces;
 use siphasher::sip::SipHasher13;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -18,6 +18,7 @@ const MOST_PEERS: usize = 1024;
 /// From so many on, those are forgotten that got nothing for so long.
 const FEW_PEERS: usize = 64;
 const QUIET: Duration = Duration::from_secs(60);
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// Answers that are remembered.
 const MOST_ANSWERED: usize = 64;
 /// A packet for an unknown connection is answered at most so often.
@@ -32,13 +33,18 @@ pub(super) struct Peer {
     pub key: Option<Key>,
     pub opening: Opening,
     pub session: Option<Session>,
-    /// Packets have come, or have left, that are not acknowledged or sent yet.
-    pub is_touched: bool,
+    /// It is in [`Peers::touched`].
+    is_touched: bool,
+    /// When a question is due, or something of the connection; as in `Peers::due`.
+    due: Option<Instant>,
 }
 
 /// All of them.
 pub(super) struct Peers {
     pub all: Vec<Peer>,
+    /// Those with which something has happened since `renew_due`.
+    pub touched: Vec<usize>,
+    due: BTreeSet<(Instant, usize)>,
     by_key: HashMap<Key, usize>,
     /// By this side's number of the connection.
     by_connection: HashMap<u32, usize>,
@@ -57,6 +63,7 @@ pub(super) struct Peers {
     questions: u64,
     told_unknown: Instant,
     sweep_at: usize,
+    swept: Instant,
     /// What was answered lately to processes that asked, oldest first.
     answered: VecDeque<(Key, Numbers)>,
 }
@@ -71,6 +78,8 @@ impl Peers {
         let random = || getrandom::u64().map_err(|_| io::Error::from_raw_os_error(libc::EAGAIN));
         Ok(Peers {
             all: vec![],
+            touched: vec![],
+            due: BTreeSet::new(),
             by_key: HashMap::new(),
             by_connection: HashMap::new(),
             free: vec![],
@@ -86,6 +95,7 @@ impl Peers {
             questions: 0,
             told_unknown: Instant(0),
             sweep_at: FEW_PEERS,
+            swept: Instant(0),
             answered: VecDeque::new(),
         })
     }
@@ -95,17 +105,15 @@ impl Peers {
         if let Some(n) = self.by_key.get(&key) {
             return Some(*n);
         }
-        if self.by_key.len() >= self.sweep_at {
-            self.forget_quiet(now);
-        }
-        if self.by_key.len() >= MOST_PEERS {
+        if !self.make_room(now) {
             return None;
         }
         let n = self.free.pop().unwrap_or_else(|| {
             self.all.push(Peer::default());
             self.all.len() - 1
         });
-        self.all[n] = Peer { key: Some(key), ..Peer::default() };
+        let Peer { is_touched, due, .. } = self.all[n];
+        self.all[n] = Peer { key: Some(key), is_touched, due, ..Peer::default() };
         self.by_key.insert(key, n);
         Some(n)
     }
@@ -119,6 +127,7 @@ impl Peers {
     pub fn ask(&mut self, n: usize, now: Instant) {
         let Some(key) = self.all[n].key else { return };
         self.questions += 1;
+        self.touch(n);
         let (secret, questions) = (self.secret, self.questions);
         // A peer that has just asked gets the numbers that it has been answered: both questions lead to one connection.
         let answered = self.answered.iter().rfind(|(other, _)| *other == key).map(|(_, numbers)| *numbers);
@@ -139,8 +148,12 @@ impl Peers {
         }
         let (secret, generation) = (self.secret, self.generation);
         let derive = |peer: u32| numbers(secret, &key, (generation << 1, u64::from(peer)));
-        let own = own(&self.addresses, &self.interfaces, self.port, &key);
         let Some(n) = self.by_key.get(&key).copied() else {
+            // Without an answer, the process at the other end goes on as with one link.
+            if !self.make_room(now) {
+                return None;
+            }
+            let own = own(&self.addresses, &self.interfaces, self.port, &key);
             // A process that asks for the first time leaves no trace: its address may be forged.
             let mut opening = Opening::default();
             let Outcome { reply, agreed, .. } = opening.handle(hello, &own, derive);
@@ -157,6 +170,8 @@ impl Peers {
             }
             return reply;
         };
+        self.touch(n);
+        let own = own(&self.addresses, &self.interfaces, self.port, &key);
         let Outcome { reply, agreed, .. } = self.all[n].opening.handle(hello, &own, derive);
         if let Some(agreed) = agreed {
             self.begin(n, key, &agreed, now);
@@ -187,10 +202,44 @@ impl Peers {
         self.end_session(n);
     }
 
-    /// When a question is due, or something of a connection.
-    pub fn due(&self) -> Option<Instant> {
-        let session = |peer: &Peer| peer.session.as_ref().and_then(Session::due);
-        self.all.iter().flat_map(|peer| [peer.opening.poll_timeout(), session(peer)]).flatten().min()
+    /// Something happens with a peer, which changes when it is due.
+    pub fn touch(&mut self, n: usize) {
+        if !std::mem::replace(&mut self.all[n].is_touched, true) {
+            self.touched.push(n);
+        }
+    }
+
+    /// When a question is due to any peer, or something of a connection.
+    pub fn renew_due(&mut self) -> Option<Instant> {
+        for n in self.touched.drain(..) {
+            let peer = &mut self.all[n];
+            peer.is_touched = false;
+            let session = peer.session.as_ref().and_then(Session::due);
+            let due = [peer.opening.poll_timeout(), session].into_iter().flatten().min();
+            let before = std::mem::replace(&mut peer.due, due);
+            if before != due {
+                before.map(|at| self.due.remove(&(at, n)));
+                self.due.extend(due.map(|at| (at, n)));
+            }
+        }
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// The next peer that is due, which is touched.
+    pub fn take_due(&mut self, now: Instant) -> Option<usize> {
+        let (at, n) = self.due.first().copied().filter(|(at, _)| *at <= now)?;
+        self.due.remove(&(at, n));
+        self.all[n].due = None;
+        self.touch(n);
+        Some(n)
+    }
+
+    /// Whether there is room for another peer; forgets quiet ones if there are many.
+    fn make_room(&mut self, now: Instant) -> bool {
+        if self.by_key.len() >= self.sweep_at && now - self.swept >= SWEEP_EVERY {
+            self.forget_quiet(now);
+        }
+        self.by_key.len() < MOST_PEERS
     }
 
     fn end_session(&mut self, n: usize) {
@@ -248,11 +297,14 @@ impl Peers {
             if let Some(key) = peer.key.filter(|_| is_quiet) {
                 self.end(n);
                 self.by_key.remove(&key);
-                self.all[n] = Peer::default();
+                let Peer { is_touched, due, .. } = self.all[n];
+                self.all[n] = Peer { is_touched, due, ..Peer::default() };
+                self.touch(n);
                 self.free.push(n);
             }
         }
-        self.sweep_at = FEW_PEERS.max(2 * self.by_key.len());
+        self.sweep_at = (2 * self.by_key.len()).clamp(FEW_PEERS, MOST_PEERS);
+        self.swept = now;
     }
 }
 

@@ -32,10 +32,8 @@ impl<C: Carrier> Bundle<C> {
         }
         came.clear();
         self.receiving.came = came;
-        for n in 0..self.peers.all.len() {
-            if self.peers.all[n].is_touched {
-                self.serve(n, now);
-            }
+        for at in 0..self.peers.touched.len() {
+            self.serve(self.peers.touched[at], now);
         }
         // A send that fails is a loss.
         let _ = self.flush();
@@ -70,12 +68,12 @@ impl<C: Carrier> Bundle<C> {
             }
             return;
         };
+        self.peers.touch(n);
         let peer = &mut self.peers.all[n];
         let (Some(session), Some(key)) = (&mut peer.session, peer.key) else { return };
         if !session.expects(&header, arrival.from, arrival.to) || rest.len() > self.pool.size() {
             return;
         }
-        peer.is_touched = true;
         let mut ready = std::mem::take(&mut self.receiving.ready);
         let ack = has_ack.then_some(&self.receiving.ack);
         // What the peer does not keep to is dropped.

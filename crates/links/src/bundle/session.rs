@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use weir_link::{Carrier, Iovec};
 use weir_transport::Instant;
-use weir_transport::edge::{Agreed, Connection, Leaving, LinkState, Parameters, Refusal, Scheduler, Setup};
+use weir_transport::edge::{Agreed, Connection, Leaving, LinkState, Parameters, Refusal, Scheduler, Seq, Setup};
 use weir_wire::edge::{Ack, HEADER_LEN, Header, MAX_ACK_LEN};
 
 /// Packets that wait for the links, at most. Others are lost, as on any wire.
 const MOST_WAITING: usize = 8192;
-/// A peer that says nothing for so long while it should is gone.
+/// A peer that performs nothing for so long while it should is gone.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of the headers of Ethernet, IP and UDP, and between frames.
 const OUTER: u32 = 66;
@@ -35,8 +35,10 @@ pub(super) struct Session {
     /// The number that this side gave the connection, and the peer.
     pub own: u32,
     pub peer: u32,
-    /// The peer has said something, or had nothing to say before.
+    /// The peer has performed something since, or had nothing to perform before.
     quiet_since: Instant,
+    /// What it had performed by then.
+    performed: Seq,
     is_control: fn(&[u8]) -> bool,
     /// Memory for packets that have arrived at the peer.
     done: Vec<Kept>,
@@ -88,6 +90,7 @@ impl Session {
             own: agreed.numbers.connection,
             peer: agreed.peer,
             quiet_since: now,
+            performed: agreed.numbers.first,
             is_control,
             done: vec![],
         }
@@ -125,13 +128,16 @@ impl Session {
         pool: &mut Pool,
         mut perform: impl FnMut(Came),
     ) -> Result<(), Refusal> {
-        self.quiet_since = now;
         let came = |waits| if waits { Came::Earlier(pool.keep(packet)) } else { Came::Here };
         let Session { connection, done, .. } = self;
         let taken = connection.handle(now, header, ack, came, |_, kept| done.push(kept));
         done.drain(..).for_each(|kept| pool.give_back(kept));
         while let Some((_, came)) = connection.perform(now) {
             perform(came);
+        }
+        let (performed, _) = connection.performed_by_peer();
+        if performed != self.performed {
+            (self.performed, self.quiet_since) = (performed, now);
         }
         taken.map(|_| ())
     }
@@ -159,7 +165,7 @@ impl Session {
         self.connection.poll_timeout().into_iter().chain(gone).min()
     }
 
-    /// Whether the peer has said nothing for long although it should.
+    /// Whether the peer has performed nothing for long although it should.
     pub fn is_gone(&self, now: Instant) -> bool {
         !self.connection.is_idle() && self.quiet_since + PATIENCE <= now
     }

@@ -34,6 +34,8 @@ struct Net {
     random: u64,
     /// Packets that were put on each network.
     put: HashMap<u8, u64>,
+    /// Bytes of what was sent at once, and of each datagram.
+    groups: Vec<(usize, usize)>,
 }
 
 impl Net {
@@ -62,6 +64,7 @@ struct Sockets {
 impl Carrier for Sockets {
     fn send(&mut self, outbox: &Outbox) -> io::Result<()> {
         for group in &outbox.groups {
+            self.net.lock().unwrap().groups.push((group.len, group.segment));
             for datagram in outbox.datagrams(group) {
                 self.net.lock().unwrap().put((group.from, self.port).into(), group.to, datagram);
             }
@@ -392,6 +395,60 @@ fn a_process_that_takes_the_place_of_another_gets_packets_soon() {
         world.run(Duration::from_millis(50));
     }
     assert!(world.machines[1].got.iter().any(|got| got[0] == 4));
+}
+
+#[test]
+fn links_that_are_full_for_long_lose_nothing() {
+    let mut world = World::new([&[1, 2], &[1, 2]], 1);
+    for network in [1, 2] {
+        world.line(network, (2e7, 20_000, 0));
+    }
+    world.machines[0].send(&[vec![CONTROL; 40]]);
+    world.run(Duration::from_millis(2));
+    let mut sent = 0;
+    // More than the links take, so that some always wait; their delay is measured anew every 5 s.
+    while now() < 12_000 * MS {
+        if sent < world.machines[1].got.len() as u32 + 500 {
+            world.machines[0].send(&(sent..sent + 20).map(|n| packet(5, n, 1000)).collect::<Vec<_>>());
+            sent += 20;
+        }
+        world.run(Duration::from_millis(1));
+    }
+    world.run(Duration::from_millis(500));
+    let got = &world.machines[1].got[1..];
+    assert!(got.iter().map(|got| number(got).1).eq(0..sent), "{} of {sent}", got.len());
+    assert!(sent > 50_000, "{sent}");
+}
+
+#[test]
+fn a_burst_that_passes_is_as_it_was() {
+    let mut world = World::new([&[1, 2], &[]], 1);
+    let burst: Vec<_> = (0..8).map(|n| packet(5, n, 100)).collect();
+    for n in 0..100 {
+        world.machines[0].send(&burst);
+        let groups: Vec<_> = std::mem::take(&mut world.net.lock().unwrap().groups);
+        let passed = groups.iter().filter(|(_, segment)| *segment == burst[0].len()).collect::<Vec<_>>();
+        assert!(passed == [&(8 * burst[0].len(), burst[0].len())], "{n}: {groups:?}");
+        world.run(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn many_peers_have_room_again_when_others_are_quiet() {
+    let interfaces = Interfaces::default();
+    let parameters = (Parameters::TUNED, Scheduler::Auto);
+    let mut peers = Peers::new(interfaces, parameters, PORT, |_| false).unwrap();
+    let key = |n: u32| (IpAddr::from([10, 0, 0, 1]), SocketAddr::from((n.to_be_bytes(), PORT)));
+    let second = |n: u64| Instant(n * 1000 * MS);
+    let made = (0..5000).filter(|n| peers.entry(key(*n), second(0)).is_some()).count();
+    assert_eq!(made, 1024);
+    let ask = Hello { ask: 5, answer: 0, ..Hello::unknown(9) };
+    let ask = Hello { unknown: false, ..ask };
+    let stranger = key(1 << 20);
+    // None of them has a connection, or is asked: all go.
+    assert!(peers.handle(stranger, &ask, second(0)).is_none(), "without room there is no answer");
+    assert!(peers.handle(stranger, &ask, second(3)).is_some());
+    assert!(peers.entry(key(7000), second(4)).is_some());
 }
 
 #[test]

@@ -92,7 +92,10 @@ impl Links {
             return Some(chosen);
         }
         link.draining = true;
-        self.schedule.choose(&self.all, bytes, not)
+        let other = self.schedule.choose(&self.all, bytes, not);
+        // The caller has asked whether a link takes a packet. If this is the only one, it runs empty another time.
+        self.all[chosen].draining = other.is_some();
+        other.or(Some(chosen))
     }
 
     /// Puts a packet on a link, or a question; returns its place, and whether the peer is to answer at once.

@@ -30,15 +30,21 @@ impl Pair {
 /// addresses. Others do as they come, unless a side lists all of its interfaces: then they may not lead to the peer.
 pub fn pairs(local: &Hello, remote: &Hello, is_first: bool) -> Vec<Pair> {
     let [first, second] = if is_first { [local, remote] } else { [remote, local] };
+    // What has no room in a hello, the peer does not know.
+    let [of_first, of_second] = [first, second].map(|hello| Address::fitting(&hello.addresses));
+    let has = |list: &[Address], address: &Address| list.iter().any(|other| other.address == address.address);
+    // Two hosts may have the same addresses in networks of their own, such as those of containers.
+    let is_one_host = of_first.iter().all(|address| has(of_second, address)) && of_first.len() == of_second.len();
     let mut found: Vec<[Address; 2]> = vec![];
     let mut add = |fits: fn(&Address, &Address) -> bool| {
-        for a in &first.addresses {
+        for a in of_first {
             let is_free = |side: usize, address: &Address, found: &[[Address; 2]]| {
                 found.len() < MAX_LINKS && !found.iter().any(|pair| pair[side].interface == address.interface)
             };
-            let fits = |b: &&Address| is_free(1, b, &found) && fits(a, b);
+            let differ = |b: &Address| is_one_host || a.address != b.address;
+            let fits = |b: &&Address| is_free(1, b, &found) && differ(b) && fits(a, b);
             if is_free(0, a, &found)
-                && let Some(b) = second.addresses.iter().find(fits)
+                && let Some(b) = of_second.iter().find(fits)
             {
                 found.push([*a, *b]);
             }
@@ -120,10 +126,31 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_may_be_empty_or_whole() {
-        let a = hello(false, &[(0, "10.0.1.1", 0, 0), (1, "10.0.2.1", 32, 0)]);
-        let b = hello(true, &[(0, "10.0.2.1", 32, 0), (1, "11.0.1.2", 0, 0)]);
-        assert_eq!(links(&a, &b), ["10.0.1.1-11.0.1.2", "10.0.2.1-10.0.2.1"]);
+    fn a_prefix_may_be_empty_or_long() {
+        let a = hello(false, &[(0, "10.0.1.1", 0, 0), (1, "10.0.2.2", 31, 0)]);
+        let b = hello(true, &[(0, "10.0.2.3", 31, 0), (1, "11.0.1.2", 0, 0)]);
+        assert_eq!(links(&a, &b), ["10.0.1.1-11.0.1.2", "10.0.2.2-10.0.2.3"]);
+    }
+
+    #[test]
+    fn the_same_address_on_two_hosts_is_no_link() {
+        let a = hello(true, &[(0, "10.0.1.1", 24, 0), (1, "172.17.0.1", 16, 0)]);
+        let b = hello(true, &[(0, "10.0.1.2", 24, 0), (1, "172.17.0.1", 16, 0)]);
+        assert_eq!(links(&a, &b), ["10.0.1.1-10.0.1.2"]);
+        assert_eq!(links(&a, &a), ["10.0.1.1-10.0.1.1", "172.17.0.1-172.17.0.1"], "two processes of one host");
+    }
+
+    #[test]
+    fn what_has_no_room_in_a_hello_is_no_link() {
+        let many = |host: u8| {
+            let addresses: Vec<_> = (0..60).map(|n| format!("fd00:{n:x}::{host}")).collect();
+            let list: Vec<_> = addresses.iter().enumerate().map(|(n, text)| (n as u8, text.as_str(), 64, 0)).collect();
+            hello(false, &list)
+        };
+        let (a, b) = (many(1), many(2));
+        let known = |hello: &Hello| Hello::decode(&hello.encode()).unwrap();
+        assert_eq!(pairs(&a, &known(&b), true).len(), Address::fitting(&a.addresses).len());
+        assert_eq!(pairs(&known(&a), &b, true), pairs(&a, &known(&b), true));
     }
 
     #[test]

@@ -104,15 +104,12 @@ impl Hello {
     pub fn encode(&self) -> Vec<u8> {
         let bit = |bit: u8, is: bool| if is { bit } else { 0 };
         let mut out = vec![0; size_of::<RawHello>()];
-        let mut count = 0;
-        for address in self.addresses.iter().take(usize::from(u8::MAX)) {
+        let fitting = Address::fitting(&self.addresses);
+        for address in fitting {
             let octets = match address.address {
                 IpAddr::V4(address) => address.octets().to_vec(),
                 IpAddr::V6(address) => address.octets().to_vec(),
             };
-            if out.len() + size_of::<RawAddress>() + octets.len() + CHECK_LEN > MAX_HELLO_LEN {
-                break;
-            }
             let raw = RawAddress {
                 interface: address.interface,
                 len: octets.len() as u8,
@@ -123,7 +120,6 @@ impl Hello {
             };
             out.extend(raw.as_bytes());
             out.extend(octets);
-            count += 1;
         }
         let raw = RawHello {
             magic: MAGIC,
@@ -132,7 +128,7 @@ impl Hello {
                 | bit(PIECES, self.pieces)
                 | bit(REFUSES, self.refuses)
                 | bit(UNKNOWN, self.unknown),
-            addresses: count,
+            addresses: fitting.len() as u8,
             zero: 0,
             ask: self.ask.into(),
             answer: self.answer.into(),
@@ -192,6 +188,18 @@ impl Hello {
             unknown: raw.flags & UNKNOWN != 0,
             addresses,
         })
+    }
+}
+
+impl Address {
+    /// The first addresses of a list, as many as fit into a hello.
+    pub fn fitting(list: &[Address]) -> &[Address] {
+        let mut len = size_of::<RawHello>() + CHECK_LEN;
+        let fits = |address: &&Address| {
+            len += size_of::<RawAddress>() + if address.address.is_ipv4() { 4 } else { 16 };
+            len <= MAX_HELLO_LEN
+        };
+        &list[..list.iter().take(usize::from(u8::MAX)).take_while(fits).count()]
     }
 }
 
