@@ -312,3 +312,29 @@ impl Links {
         self.all.iter().enumerate().filter(move |(other, _)| *other != n).map(|(_, link)| link)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_takes_a_packet_is_chosen_although_it_is_to_run_empty() {
+        let mut links = Links::new(Parameters::TUNED, Scheduler::Auto, &[1, 1]);
+        for n in 0..2 {
+            links.all[n].rate.took(Instant(1), Duration::from_micros(40));
+        }
+        let now = Instant(0) + Duration::from_secs(6);
+        let mut seq = Seq(0);
+        let mut put = |links: &mut Links, link| {
+            links.put(now, link, Some(seq), 1500);
+            seq = seq.next();
+        };
+        put(&mut links, 0);
+        while links.all[1].takes_more() {
+            put(&mut links, 1);
+        }
+        assert!(links.take_more() && links.all[0].rate.base_is_old(now));
+        assert_eq!(links.choose(now, 1500, None), Some(0));
+        assert!(!links.all[0].draining, "it runs empty another time");
+    }
+}
