@@ -12,13 +12,18 @@ use weir_stage::{Child, Protocol, Side, pair, perftest};
 
 pub fn trials(whole: bool) -> Vec<Trial> {
     let mut trials = matrix::over_links(whole);
-    for (name, options, verified) in [
-        ("", &[][..], "-s 31"),
-        ("with long messages", &[], "-s 32 -m 8388608 -n 100"),
-        ("with faults", &["--faults", FAULTS], "-l -s 33"),
-        ("over XRC", &[], "-c XRC -s 34"),
-        ("with ODP memory", &[], "-s 35 -o 1"),
+    // In every run, or only in the whole matrix.
+    for (every, name, options, verified) in [
+        (true, "", &[][..], "-s 31"),
+        (false, "with long messages", &[], "-s 32 -m 8388608 -n 100"),
+        (true, "with faults", &["--faults", FAULTS], "-l -s 33"),
+        (false, "over XRC", &[], "-c XRC -s 34"),
+        (false, "with ODP memory", &[], "-s 35 -o 1"),
+        (true, "with the parameters of MultiEdge", &["--profile", "multiedge"], "-s 37"),
     ] {
+        if !every && !whole {
+            continue;
+        }
         let name = format!("every byte and status {name}");
         trials.push(trial(Topology::Links, name.trim_end(), move |bed| {
             verify::verify(bed, &[options, &["--local", "off"]].concat(), verified, false)
