@@ -14,6 +14,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use weir_guarded::mask;
 use weir_link::{Carrier, DisabledFeatures, Inbox, Outbox, Ports};
 use weir_links::{Departures, Interfaces};
@@ -28,6 +29,9 @@ const ROUNDS: usize = 4;
 const LOOK: u32 = 4096;
 /// Tries to find a port that is free in both families.
 const PORTS: usize = 32;
+/// A peer that has answered none of the questions of an `Opening` is asked anew so much after the last one: its program may
+/// start later.
+const ANEW: Duration = Duration::from_secs(1);
 /// Ended connections of which the peer may be told once more.
 pub(crate) const MOST_LINGERING: usize = 64;
 
@@ -76,6 +80,16 @@ pub(crate) struct Request {
     pub opening: Opening,
     pub ifindex: u32,
     pub is_refused: bool,
+    /// When the peer was asked.
+    pub asked: Instant,
+}
+
+impl Request {
+    /// When the peer is asked again: as long as the program wants a connection and the peer does not refuse it.
+    pub fn next(&self) -> Option<Instant> {
+        let next = self.opening.poll_timeout().unwrap_or(self.asked + ANEW);
+        Some(next).filter(|_| !self.is_refused)
+    }
 }
 
 /// A connection that this side has ended.
@@ -148,7 +162,7 @@ impl Engine {
 
     /// When a turn is to be taken although nothing comes.
     pub fn next_turn(&self) -> Option<Instant> {
-        let asks = self.requests.values().filter_map(|request| request.opening.poll_timeout());
+        let asks = self.requests.values().filter_map(Request::next);
         self.timers.first().map(|(at, _)| *at).into_iter().chain(asks).min()
     }
 
