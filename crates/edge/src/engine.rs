@@ -166,8 +166,15 @@ impl Engine {
         self.timers.first().map(|(at, _)| *at).into_iter().chain(asks).min()
     }
 
-    /// Begins an operation; `copies`: bytes that it writes, if they are not those of the program.
-    pub fn issue(&mut self, number: u32, operation: Operation, copies: Option<Box<[u8]>>) -> Result<u32, Error> {
+    /// Begins an operation; `copies`: bytes that it writes, if they are not those of the program; `is_claimed`: its end is
+    /// for a call that waits for it, and is no event.
+    pub fn issue(
+        &mut self,
+        number: u32,
+        operation: Operation,
+        copies: Option<Box<[u8]>>,
+        is_claimed: bool,
+    ) -> Result<u32, Error> {
         let peer = self.open_peer(number)?;
         if peer.events.operations() >= MOST_OPERATIONS {
             return Err(Error::TooMany(MOST_OPERATIONS));
@@ -177,6 +184,9 @@ impl Engine {
         let handle = endpoint.issue(Operation { local, ..operation });
         peer.copies.extend(copies.map(|bytes| (handle, bytes)));
         peer.events.begin(handle);
+        if is_claimed {
+            peer.events.claim(handle);
+        }
         self.touch(number);
         let meter = self.meter.clone();
         let _packet = meter.during(Part::Packet);
