@@ -181,8 +181,7 @@ unsafe fn complete(
     // SAFETY: as the caller says; the operation is complete when this returns.
     let connection = unsafe { object(connection)? };
     // SAFETY: as above.
-    let handle = unsafe { connection.operation(kind, remote, local.cast(), size, bits(flags)?)? };
-    connection.wait(handle, None).map(|()| 0)
+    unsafe { connection.perform(kind, remote, local.cast(), size, bits(flags)?) }.map(|()| 0)
 }
 
 /// The handle; -1: any.

@@ -61,7 +61,7 @@ impl Engine {
         }
         peer.heard = now;
         // A thread may wait for the peer to show that it has agreed.
-        self.has_news |= peer.opening.poll_timeout().is_some();
+        self.has_news |= !peer.opening.is_confirmed();
         peer.opening.confirm();
         if !peer.is_taken {
             if peer.held.len() < MOST_HELD {

@@ -59,6 +59,36 @@ impl Connection {
         bytes: usize,
         flags: OperationFlags,
     ) -> Result<Handle, Error> {
+        self.issue(kind, remote, local, bytes, flags, false)
+    }
+
+    /// Performs an operation: begins it, and waits until it is complete. Its end is not an event: another thread that asks
+    /// for events does not get it.
+    ///
+    /// # Safety
+    /// As [`Connection::operation`].
+    pub unsafe fn perform(
+        &self,
+        kind: Kind,
+        remote: u64,
+        local: *mut u8,
+        bytes: usize,
+        flags: OperationFlags,
+    ) -> Result<(), Error> {
+        let handle = self.issue(kind, remote, local, bytes, flags, true)?;
+        // It ends: if the peer is silent for long, with an error.
+        self.shared().wait(None, |engine| self.end_of(engine, handle))?.unwrap_or(Err(Error::Timeout))
+    }
+
+    fn issue(
+        &self,
+        kind: Kind,
+        remote: u64,
+        local: *mut u8,
+        bytes: usize,
+        flags: OperationFlags,
+        is_claimed: bool,
+    ) -> Result<Handle, Error> {
         let size = u32::try_from(bytes);
         let size =
             size.map_err(|_| Error::Invalid(format!("{bytes} bytes are more than {}: divide them", u32::MAX)))?;
@@ -72,7 +102,7 @@ impl Connection {
         let of_protocol = Flags::from_bits_truncate((flags - OperationFlags::COPY).bits());
         let local = local.expose_provenance() as u64;
         let operation = Operation { kind, remote, local, bytes: size, flags: of_protocol };
-        self.shared().with(|engine| engine.issue(self.number, operation, copies))
+        self.shared().with(|engine| engine.issue(self.number, operation, copies, is_claimed))
     }
 
     /// Whether an operation is complete (MultiEdge's `query_event`), and how it ended, which is told once.
@@ -86,9 +116,28 @@ impl Connection {
         self.wait_end(handle, timeout)?.unwrap_or(Err(Error::Timeout))
     }
 
-    /// The same; how it ended is apart from why it cannot be waited for. `None`: it is not complete after `timeout`.
+    /// The same; how it ended is apart from why it cannot be waited for. `None`: it is not complete after `timeout`. What ends
+    /// meanwhile is not given to another thread that asks for events.
     pub fn wait_end(&self, handle: Handle, timeout: Option<Duration>) -> Result<Option<Result<(), Error>>, Error> {
-        self.shared().wait(timeout, |engine| self.end_of(engine, handle))
+        let mut is_claimed = false;
+        let end = self.shared().wait(timeout, |engine| {
+            if !std::mem::replace(&mut is_claimed, true)
+                && let Some(peer) = engine.peers.get_mut(&self.number)
+            {
+                peer.events.claim(handle);
+            }
+            self.end_of(engine, handle)
+        })?;
+        if end.is_none() {
+            self.shared().with(|engine| {
+                if let Some(peer) = engine.peers.get_mut(&self.number) {
+                    // It may be complete since, and other threads may wait for events.
+                    engine.has_news |= peer.events.release(handle);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(end)
     }
 
     /// The oldest event that the program has not been told of. An error if there is none and the connection has ended.
@@ -113,15 +162,13 @@ impl Connection {
     /// Writes bytes to the peer's memory; returns when they are there, or an error. Other events remain.
     pub fn write(&self, remote: u64, bytes: &[u8], flags: OperationFlags) -> Result<(), Error> {
         // SAFETY: the bytes are borrowed until the operation is complete.
-        let handle = unsafe { self.operation(Kind::Write, remote, bytes.as_ptr().cast_mut(), bytes.len(), flags) }?;
-        self.wait(handle, None)
+        unsafe { self.perform(Kind::Write, remote, bytes.as_ptr().cast_mut(), bytes.len(), flags) }
     }
 
     /// Reads bytes of the peer's memory; returns when they are here, or an error.
     pub fn read(&self, remote: u64, bytes: &mut [u8], flags: OperationFlags) -> Result<(), Error> {
         // SAFETY: the bytes are borrowed until the operation is complete.
-        let handle = unsafe { self.operation(Kind::Read, remote, bytes.as_mut_ptr(), bytes.len(), flags) }?;
-        self.wait(handle, None)
+        unsafe { self.perform(Kind::Read, remote, bytes.as_mut_ptr(), bytes.len(), flags) }
     }
 
     /// Tells the peer a number: the address of a WRITE of 0 bytes, of which the peer is notified. It needs no memory there.

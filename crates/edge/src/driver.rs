@@ -166,11 +166,17 @@ impl Shared {
             self.news.notify_all();
         }
         let is_late = |next: Instant| engine.wakes.is_some_and(|wakes| next < wakes);
-        if engine.next_turn().is_some_and(is_late) {
+        if engine.next_turn().is_some_and(is_late) && !self.is_left_to_program(engine) {
             // It is awake from now on, and looks.
             engine.wakes = None;
             raise(&self.wake);
         }
+    }
+
+    /// Whether the program takes turns, and the node's thread looks soon whether it still does: then it need not wake.
+    fn is_left_to_program(&self, engine: &Engine) -> bool {
+        let now = clock::now();
+        self.is_polled(now) && engine.wakes.is_some_and(|wakes| wakes <= now + LOOK)
     }
 
     /// Whether the program takes turns itself.

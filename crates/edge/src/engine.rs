@@ -14,6 +14,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use weir_guarded::mask;
 use weir_link::{Carrier, DisabledFeatures, Inbox, Outbox, Ports};
 use weir_links::{Departures, Interfaces};
@@ -28,6 +29,9 @@ const ROUNDS: usize = 4;
 const LOOK: u32 = 4096;
 /// Tries to find a port that is free in both families.
 const PORTS: usize = 32;
+/// A peer that has answered none of the questions of an `Opening` is asked anew so much after the last one: its program may
+/// start later.
+const ANEW: Duration = Duration::from_secs(1);
 /// Ended connections of which the peer may be told once more.
 pub(crate) const MOST_LINGERING: usize = 64;
 
@@ -76,6 +80,16 @@ pub(crate) struct Request {
     pub opening: Opening,
     pub ifindex: u32,
     pub is_refused: bool,
+    /// When the peer was asked.
+    pub asked: Instant,
+}
+
+impl Request {
+    /// When the peer is asked again: as long as the program wants a connection and the peer does not refuse it.
+    pub fn next(&self) -> Option<Instant> {
+        let next = self.opening.poll_timeout().unwrap_or(self.asked + ANEW);
+        Some(next).filter(|_| !self.is_refused)
+    }
 }
 
 /// A connection that this side has ended.
@@ -148,12 +162,19 @@ impl Engine {
 
     /// When a turn is to be taken although nothing comes.
     pub fn next_turn(&self) -> Option<Instant> {
-        let asks = self.requests.values().filter_map(|request| request.opening.poll_timeout());
+        let asks = self.requests.values().filter_map(Request::next);
         self.timers.first().map(|(at, _)| *at).into_iter().chain(asks).min()
     }
 
-    /// Begins an operation; `copies`: bytes that it writes, if they are not those of the program.
-    pub fn issue(&mut self, number: u32, operation: Operation, copies: Option<Box<[u8]>>) -> Result<u32, Error> {
+    /// Begins an operation; `copies`: bytes that it writes, if they are not those of the program; `is_claimed`: its end is
+    /// for a call that waits for it, and is no event.
+    pub fn issue(
+        &mut self,
+        number: u32,
+        operation: Operation,
+        copies: Option<Box<[u8]>>,
+        is_claimed: bool,
+    ) -> Result<u32, Error> {
         let peer = self.open_peer(number)?;
         if peer.events.operations() >= MOST_OPERATIONS {
             return Err(Error::TooMany(MOST_OPERATIONS));
@@ -163,6 +184,9 @@ impl Engine {
         let handle = endpoint.issue(Operation { local, ..operation });
         peer.copies.extend(copies.map(|bytes| (handle, bytes)));
         peer.events.begin(handle);
+        if is_claimed {
+            peer.events.claim(handle);
+        }
         self.touch(number);
         let meter = self.meter.clone();
         let _packet = meter.during(Part::Packet);

@@ -22,8 +22,8 @@ pub enum Event {
 /// What has happened, and the program does not know.
 #[derive(Debug, Default)]
 pub struct Events {
-    /// Operations that the program has not been told of; `Some`: it is complete.
-    operations: HashMap<u32, Option<Result<(), Error>>>,
+    /// Operations that the program has not been told of.
+    operations: HashMap<u32, Open>,
     /// In order. A completion that was asked for by its handle remains, and counts no more.
     queue: VecDeque<Queued>,
     notifications: usize,
@@ -32,6 +32,15 @@ pub struct Events {
     is_signalled: bool,
     /// The connection has ended: the descriptor stays readable.
     has_ended: bool,
+}
+
+/// An operation that the program has not been told of.
+#[derive(Debug, Default)]
+struct Open {
+    /// `Some`: it is complete.
+    end: Option<Result<(), Error>>,
+    /// Calls that wait for it. While there are any, its end is for them, and is no event.
+    claims: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,15 +67,37 @@ impl Events {
 
     /// An operation begins.
     pub fn begin(&mut self, handle: u32) {
-        self.operations.insert(handle, None);
+        self.operations.insert(handle, Open::default());
+    }
+
+    /// A call waits for an operation: its end is not given to others that ask for events.
+    pub fn claim(&mut self, handle: u32) {
+        if let Some(open) = self.operations.get_mut(&handle) {
+            open.claims += 1;
+        }
+    }
+
+    /// The call does not wait any more. If it was the last one and the operation is complete, that is an event, and the result
+    /// is true.
+    pub fn release(&mut self, handle: u32) -> bool {
+        let Some(open) = self.operations.get_mut(&handle).filter(|open| open.claims > 0) else { return false };
+        open.claims -= 1;
+        let is_event = open.claims == 0 && open.end.is_some();
+        if is_event {
+            self.queue.push_back(Queued::Completed(handle));
+            self.signal();
+        }
+        is_event
     }
 
     /// An operation is complete.
     pub fn complete(&mut self, handle: u32, result: Result<(), Error>) {
         if let Some(open) = self.operations.get_mut(&handle) {
-            *open = Some(result);
-            self.queue.push_back(Queued::Completed(handle));
-            self.signal();
+            open.end = Some(result);
+            if open.claims == 0 {
+                self.queue.push_back(Queued::Completed(handle));
+                self.signal();
+            }
         }
     }
 
@@ -79,7 +110,8 @@ impl Events {
 
     /// The connection has ended: all operations that are not complete fail.
     pub fn fail_all(&mut self, error: &Error) {
-        let mut open: Vec<u32> = self.operations.iter().filter(|(_, end)| end.is_none()).map(|(n, _)| *n).collect();
+        let mut open: Vec<u32> =
+            self.operations.iter().filter(|(_, open)| open.end.is_none()).map(|(n, _)| *n).collect();
         open.sort_unstable();
         open.into_iter().for_each(|handle| self.complete(handle, Err(error.clone())));
         self.has_ended = true;
@@ -91,7 +123,7 @@ impl Events {
         let event = loop {
             match self.queue.pop_front() {
                 Some(Queued::Completed(handle)) => {
-                    if let Some(Some(result)) = self.operations.remove(&handle) {
+                    if let Some(result) = self.operations.remove(&handle).and_then(|open| open.end) {
                         break Some(Event::Completed { handle, result });
                     }
                 }
@@ -108,15 +140,13 @@ impl Events {
 
     /// The end of an operation, if it is complete.
     pub fn take(&mut self, handle: u32) -> Result<Option<Result<(), Error>>, Error> {
-        match self.operations.get(&handle) {
-            None => Err(Error::UnknownHandle(handle)),
-            Some(None) => Ok(None),
-            Some(Some(_)) => {
-                let end = self.operations.remove(&handle).flatten();
-                self.trim();
-                Ok(end)
-            }
+        let open = self.operations.get_mut(&handle).ok_or(Error::UnknownHandle(handle))?;
+        let end = open.end.take();
+        if end.is_some() {
+            self.operations.remove(&handle);
+            self.trim();
         }
+        Ok(end)
     }
 
     /// The descriptor that is readable while there are events.
@@ -214,6 +244,27 @@ mod tests {
         assert_eq!(events.pop(), Some(Event::Completed { handle: 2, result: Err(Error::Ended) }));
         assert_eq!((events.pop(), events.operations()), (None, 0));
         assert!(is_readable(descriptor), "the program is to see that the connection has ended");
+    }
+
+    #[test]
+    fn what_a_call_waits_for_is_no_event() {
+        let mut events = Events::default();
+        let descriptor = events.descriptor().unwrap();
+        (0..3).for_each(|handle| events.begin(handle));
+        [0, 1, 1, 2].into_iter().for_each(|handle| events.claim(handle));
+        events.complete(0, Ok(()));
+        assert_eq!((events.pop(), is_readable(descriptor)), (None, false));
+        assert_eq!(events.take(0), Ok(Some(Ok(()))));
+        assert!(!events.release(0));
+        // One of two calls gives up, and then the other.
+        assert!(!events.release(1));
+        events.complete(1, Ok(()));
+        assert_eq!((events.pop(), is_readable(descriptor)), (None, false));
+        assert!(events.release(1));
+        assert!(is_readable(descriptor));
+        assert_eq!(events.pop(), Some(Event::Completed { handle: 1, result: Ok(()) }));
+        events.fail_all(&Error::Ended);
+        assert_eq!((events.pop(), events.take(2)), (None, Ok(Some(Err(Error::Ended)))));
     }
 
     #[test]

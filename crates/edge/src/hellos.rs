@@ -40,25 +40,22 @@ impl Engine {
         if self.by_remote.contains_key(&remote) || self.requests.contains_key(&remote) {
             return Err(Error::Connected(remote));
         }
-        self.requests.insert(remote, Request { opening: Opening::default(), ifindex, is_refused: false });
+        self.requests.insert(remote, Request { opening: Opening::default(), ifindex, is_refused: false, asked: now });
         self.ask_for(now, remote);
         self.ask(now);
         Ok(())
     }
 
     /// What has come of a request: the number of the connection.
-    pub fn requested(&mut self, now: Instant, remote: SocketAddr) -> Result<Option<u32>, Error> {
+    pub fn requested(&mut self, remote: SocketAddr) -> Result<Option<u32>, Error> {
         if let Some(number) = self.by_remote.get(&remote).copied() {
             let peer = self.peers.get(&number);
-            // The peer has shown that it has agreed.
-            return Ok(peer.filter(|peer| peer.opening.poll_timeout().is_none()).map(|_| number));
+            return Ok(peer.filter(|peer| peer.opening.is_confirmed()).map(|_| number));
         }
         match self.requests.get(&remote) {
-            Some(request) if !request.is_refused => {}
-            _ => return Err(Error::Refused(remote)),
+            Some(request) if !request.is_refused => Ok(None),
+            _ => Err(Error::Refused(remote)),
         }
-        self.ask_for(now, remote);
-        Ok(None)
     }
 
     /// A request is given up.
@@ -92,21 +89,24 @@ impl Engine {
         let addresses = self.addresses.clone();
         let own = self.own(&addresses);
         let is_full = self.backlog.len() >= self.options.backlog;
+        // Before anything is taken from its place: a forged hello is to change nothing.
+        let is_usable = hello.pieces || hello.refuses;
         let opening = match (known, self.requests.get_mut(&from)) {
+            _ if !is_usable => None,
             (Some(number), _) => self.peers.get_mut(&number).map(|peer| std::mem::take(&mut peer.opening)),
             (None, Some(request)) => Some(std::mem::take(&mut request.opening)),
             (None, None) if !self.listens || is_full && hello.answer == 0 => None,
             (None, None) => Some(Opening::default()),
         };
-        let Some(mut opening) = opening.filter(|_| hello.pieces || hello.refuses) else {
+        let Some(mut opening) = opening else {
             if hello.ask != 0 {
                 self.answer(&own.refusal(&hello), arrival);
             }
             return;
         };
-        let was_asking = opening.poll_timeout().is_some();
+        let was_confirmed = opening.is_confirmed();
         let outcome = opening.handle(&hello, &own, |peer| self.numbers.derive(from, peer));
-        let is_confirmed = was_asking && opening.poll_timeout().is_none();
+        let is_confirmed = !was_confirmed && opening.is_confirmed();
         if let Some(number) = known {
             if let Some(agreed) = outcome.agreed {
                 // The peer has no such connection any more. It may have agreed on another, before the program has this.
@@ -154,13 +154,20 @@ impl Engine {
         if self.requests.is_empty() {
             return;
         }
+        let due = |request: &Request| request.next().is_some_and(|next| next <= now);
+        let due: Vec<SocketAddr> =
+            self.requests.iter().filter(|(_, request)| due(request)).map(|(to, _)| *to).collect();
+        due.iter().for_each(|remote| self.ask_for(now, *remote));
         let addresses = self.addresses.clone();
         let own = self.own(&addresses);
-        let due = |(remote, request): (&SocketAddr, &mut Request)| {
-            request.opening.poll(now, &own).map(|hello| (*remote, request.ifindex, hello))
+        let question = |remote: SocketAddr| {
+            let request = self.requests.get_mut(&remote)?;
+            let hello = request.opening.poll(now, &own)?;
+            request.asked = now;
+            Some((remote, request.ifindex, hello))
         };
-        let due: Vec<_> = self.requests.iter_mut().filter_map(due).collect();
-        for (remote, ifindex, hello) in due {
+        let questions: Vec<_> = due.into_iter().filter_map(question).collect();
+        for (remote, ifindex, hello) in questions {
             self.send_hello(&hello, remote, unspecified(remote), ifindex);
         }
     }
@@ -280,4 +287,155 @@ fn path_mtu(from: IpAddr, to: SocketAddr) -> Option<u32> {
     // SAFETY: an integer on the stack, and its size.
     let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut mtu).cast(), &raw mut len) };
     u32::try_from(mtu).ok().filter(|_| result == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use std::time::Duration;
+    use weir_transport::edge::Numbers;
+    use weir_wire::edge::Seq;
+
+    /// A process that answers when the test wants it, and the engine that asks it. Time is the test's.
+    struct Peers {
+        engine: Engine,
+        socket: UdpSocket,
+        opening: Opening,
+    }
+
+    impl Peers {
+        fn new() -> Peers {
+            let options = Options { links: Some("lo".parse().unwrap()), ..Options::default() };
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+            Peers { engine: Engine::open(options, false).unwrap(), socket, opening: Opening::default() }
+        }
+
+        fn remote(&self) -> SocketAddr {
+            self.socket.local_addr().unwrap()
+        }
+
+        /// The oldest hello that has come to the process.
+        fn received(&self) -> Option<Hello> {
+            let mut bytes = [0; 65_536];
+            let len = self.socket.recv(&mut bytes).ok()?;
+            Hello::decode(&bytes[..len]).ok()
+        }
+
+        /// What the process answers.
+        fn answer(&mut self, hello: &Hello) -> Option<Hello> {
+            let own = Own { addresses: &[], lists_all: false, pieces: true, is_first: false };
+            self.opening.handle(hello, &own, |_| Numbers { nonce: 7, connection: 8, first: Seq(9) }).reply
+        }
+
+        /// A hello comes from the address of the process.
+        fn give(&mut self, now: Instant, hello: &Hello) {
+            let (bytes, to_port) = (hello.encode(), self.engine.carrier.port());
+            let to = IpAddr::from([127, 0, 0, 1]);
+            let arrival = Arrival { to, ..Arrival::new(self.remote(), to_port, 0, bytes.len()) };
+            self.engine.hello(now, &arrival, &bytes);
+        }
+
+        /// A connection that both have agreed on.
+        fn connect(&mut self, now: Instant) -> u32 {
+            self.engine.request(now, self.remote(), 0).unwrap();
+            let question = self.received().unwrap();
+            let answer = self.answer(&question).unwrap();
+            self.give(now, &answer);
+            let last = self.received().unwrap();
+            self.answer(&last);
+            // The engine asks again until the process shows that it has agreed.
+            let number = self.engine.by_remote[&self.remote()];
+            let next = self.engine.peers[&number].opening.poll_timeout().unwrap();
+            self.engine.ask_again(next, number);
+            let again = self.received().unwrap();
+            let answer = self.answer(&again).unwrap();
+            self.give(next, &answer);
+            assert_eq!(self.engine.requested(self.remote()), Ok(Some(number)));
+            number
+        }
+    }
+
+    #[test]
+    fn a_forged_hello_without_pieces_changes_nothing() {
+        let mut peers = Peers::new();
+        let now = Instant(1_000_000_000);
+        // While the peer is asked.
+        peers.engine.request(now, peers.remote(), 0).unwrap();
+        let next = peers.engine.next_turn();
+        let forged = Hello { unknown: false, ..Hello::unknown(3) };
+        assert!(!forged.pieces && !forged.refuses && forged.ask == 0);
+        peers.give(now, &forged);
+        assert_eq!(peers.engine.next_turn(), next);
+        peers.engine.forget_request(peers.remote());
+        peers.received().unwrap();
+        // And when there is a connection.
+        let number = peers.connect(now);
+        peers.give(now, &forged);
+        assert!(peers.engine.peers[&number].opening.has_agreed());
+        // An inquiry, and the answer of the true peer.
+        peers.engine.peers.get_mut(&number).unwrap().inquire(now);
+        peers.engine.ask_again(now, number);
+        let question = peers.received().unwrap();
+        let answer = peers.answer(&question).unwrap();
+        peers.give(now, &answer);
+        assert_eq!(peers.engine.requested(peers.remote()), Ok(Some(number)));
+    }
+
+    #[test]
+    fn a_peer_that_starts_late_is_asked_still() {
+        let mut peers = Peers::new();
+        let (begin, end) = (Instant(1_000_000_000), Instant(61_000_000_000));
+        peers.engine.request(begin, peers.remote(), 0).unwrap();
+        let (mut asked, mut last) = (1, begin);
+        while let Some(next) = peers.engine.next_turn().filter(|next| *next <= end) {
+            assert!(next > last && next - last <= Duration::from_secs(4), "{next:?} after {last:?}");
+            assert!(peers.received().is_some(), "no question at {last:?}");
+            peers.engine.ask(next);
+            (asked, last) = (asked + 1, next);
+        }
+        assert!(asked < 200 && end - last < Duration::from_secs(4), "{asked} questions, the last at {last:?}");
+        // It is there now.
+        let question = peers.received().unwrap();
+        let answer = peers.answer(&question).unwrap();
+        peers.give(last, &answer);
+        assert!(peers.engine.by_remote.contains_key(&peers.remote()));
+    }
+
+    #[test]
+    fn a_peer_that_refuses_is_asked_no_more() {
+        let mut peers = Peers::new();
+        let now = Instant(1_000_000_000);
+        peers.engine.request(now, peers.remote(), 0).unwrap();
+        let question = peers.received().unwrap();
+        let own = Own { addresses: &[], lists_all: false, pieces: true, is_first: false };
+        peers.give(now, &own.refusal(&question));
+        assert_eq!(peers.engine.requested(peers.remote()), Err(Error::Refused(peers.remote())));
+        assert_eq!(peers.engine.next_turn(), None);
+    }
+
+    #[test]
+    fn questions_without_answers_are_no_agreement() {
+        let mut peers = Peers::new();
+        let now = Instant(1_000_000_000);
+        peers.engine.request(now, peers.remote(), 0).unwrap();
+        let question = peers.received().unwrap();
+        let answer = peers.answer(&question).unwrap();
+        peers.give(now, &answer);
+        let number = peers.engine.by_remote[&peers.remote()];
+        while let Some(next) = peers.engine.peers[&number].opening.poll_timeout() {
+            peers.engine.ask_again(next, number);
+        }
+        assert_eq!(peers.engine.requested(peers.remote()), Ok(None));
+        // The answer to the first of them comes late.
+        let last = peers.received().unwrap();
+        peers.answer(&last);
+        let question = peers.received().unwrap();
+        let answer = peers.answer(&question).unwrap();
+        peers.engine.has_news = false;
+        peers.give(now, &answer);
+        assert_eq!(peers.engine.requested(peers.remote()), Ok(Some(number)));
+        assert!(peers.engine.has_news, "a thread waits for that");
+    }
 }

@@ -54,7 +54,7 @@ impl Node {
         let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
         let allowed = Allowed::new(allow)?;
         self.0.shared.with(|engine| engine.request(clock::now(), remote, ifindex))?;
-        let requested = self.0.shared.wait(Some(timeout), |engine| engine.requested(clock::now(), remote));
+        let requested = self.0.shared.wait(Some(timeout), |engine| engine.requested(remote));
         self.0.shared.with(|engine| match requested {
             Ok(Some(number)) => {
                 engine.give(number, allowed);

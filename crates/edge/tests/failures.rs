@@ -42,6 +42,26 @@ fn a_request_is_refused_or_not_answered() {
 }
 
 #[test]
+fn a_listener_may_start_long_after_it_is_asked() {
+    let attempt = |mode| {
+        let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let listens = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_secs(5));
+            let listener = Node::listen(Options { port, ..options(mode) }).unwrap();
+            let taken = listener.wait(&Allow::nothing(), Some(SOON)).unwrap();
+            (listener, taken)
+        });
+        let requester = Node::open(options(mode)).unwrap();
+        let to = SocketAddr::from(([127, 0, 0, 1], port));
+        let connection = requester.request(to, &Allow::nothing(), 3 * SOON);
+        assert!(connection.is_ok(), "{mode:?}: {:?}", connection.err());
+        listens.join().unwrap();
+    };
+    // Both at the same time: it is slow.
+    std::thread::scope(|scope| MODES.into_iter().for_each(|mode| drop(scope.spawn(move || attempt(mode)))));
+}
+
+#[test]
 fn a_connection_works_before_the_program_takes_it() {
     let (listener, requester) =
         (Node::listen(options(Mode::Events)).unwrap(), Node::open(options(Mode::Events)).unwrap());

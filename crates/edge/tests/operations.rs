@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{Area, Pair, Rng, SOON, noise, options, seed};
+use common::{Area, Pair, Rng, SOON, connect, noise, options, seed};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weir_edge::{Access, Allow, Error, Event, Kind, Mode, Node, OperationFlags, Options};
 
@@ -288,4 +289,56 @@ fn a_connection_over_ipv6_works_too() {
     let _taken = listener.wait(&area.allow(Access::WRITE), Some(SOON)).unwrap();
     connection.write(area.address(), &bytes, NONE).unwrap();
     assert_eq!(area.get(), bytes);
+}
+
+#[test]
+fn calls_that_wait_do_not_lose_their_end_to_others() {
+    for mode in [Mode::Events, Mode::Polling] {
+        let area = Area::new(64);
+        let pair = Pair::new(&options(mode), [&area.allow(Access::READ | Access::WRITE), &Allow::nothing()]);
+        let connection = &pair.sides[1];
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let others = scope.spawn(|| {
+                let mut events = vec![];
+                while !is_done.load(Ordering::Relaxed) {
+                    events.extend(connection.wait_event(Some(Duration::from_millis(1))).ok());
+                    events.extend(connection.next_event().unwrap());
+                }
+                events
+            });
+            let work = || {
+                for _ in 0..200 {
+                    connection.write(area.address(), &[1; 64], NONE)?;
+                    connection.read(area.address(), &mut [0; 64], NONE)?;
+                }
+                Ok(())
+            };
+            let result: Result<(), Error> = work();
+            is_done.store(true, Ordering::Relaxed);
+            assert_eq!((result, others.join().unwrap()), (Ok(()), vec![]), "{mode:?}");
+        });
+    }
+}
+
+#[test]
+fn a_program_that_polls_leaves_the_thread_of_the_node_asleep() {
+    let area = Area::new(64);
+    let listens = options(Mode::Events);
+    let (listener, requester) = (Node::listen(listens).unwrap(), Node::open(options(Mode::Polling)).unwrap());
+    let sides = connect(&listener, &requester, [&area.allow(Access::READ | Access::WRITE), &Allow::nothing()]);
+    let sleeps = || requester.counters().unwrap().sleeps;
+    let (begin, before) = (std::time::Instant::now(), sleeps());
+    let mut written = 0;
+    while begin.elapsed() < Duration::from_millis(300) {
+        sides[1].write(area.address(), &[1; 64], NONE).unwrap();
+        sides[1].read(area.address(), &mut [0; 64], NONE).unwrap();
+        written += 1;
+    }
+    // It looks every 2 ms: 150 times, and more often if this thread does not run meanwhile.
+    let slept = sleeps() - before;
+    assert!(slept < 1000, "{slept} sleeps during {written} writes and reads");
+    // The program polls no more: what it has begun is sent again and performed nevertheless.
+    sides[1].tell(5).unwrap();
+    assert_eq!(sides[0].wait_event(Some(SOON)), Ok(Event::Notified { address: 5, bytes: 0 }));
 }

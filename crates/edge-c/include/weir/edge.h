@@ -101,7 +101,10 @@ void edge_disconnect(struct edge_connection *connection);
 /* Returns the handle of the operation. */
 int64_t edge_rdma_operation(struct edge_connection *connection, uint64_t remote, void *local, size_t size,
 			    int operation, unsigned flags);
-/* handle -1: the oldest event. Returns 1 if there is an event, 0 if not (yet). */
+/*
+ * handle -1: the oldest event, but not the completion of an operation that a call waits for. Returns 1 if there is an
+ * event, 0 if not (yet).
+ */
 int edge_query_event(struct edge_connection *connection, int64_t handle, struct edge_event *event);
 int edge_wait_event(struct edge_connection *connection, int64_t handle, struct edge_event *event, int timeout_ms);
 /* A descriptor that is readable while there are events, or if the connection has ended. */

@@ -124,6 +124,11 @@ impl Opening {
         self.agreed.is_some()
     }
 
+    /// Whether the peer has shown that it has agreed too, and is not in doubt. Questions that it did not answer show nothing.
+    pub fn is_confirmed(&self) -> bool {
+        self.agreed.is_some() && self.asking.is_none()
+    }
+
     /// Whether the peer has not answered for long.
     pub fn is_absent(&self) -> bool {
         self.is_absent
