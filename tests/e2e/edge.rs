@@ -17,7 +17,7 @@ pub fn trials() -> Vec<Trial> {
 fn both_links(bed: &Bed) -> Result<()> {
     let mut command = bed.bare(Side::A, WEIR);
     command.args("edge bench --links 2x1 --sizes 65536 --seconds 0.1 --rounds 1 --breakdown --json".split(' '));
-    command.args(["--peers", "mptcp,bonding"]);
+    command.args(["--peers", "tcp,bonding"]);
     let ended = Child::spawn(&mut command, "weir edge bench")?.wait(Duration::from_secs(60))?.success()?;
     let shown: Value = serde_json::from_str(&ended.stdout).with_context(|| ended.printed())?;
     let rows = shown["rows"].as_array().context("no rows")?;

@@ -68,7 +68,9 @@ impl<'a> Baseline<'a> {
             Peer::Tcp | Peer::Bonding => peers::iperf3(stage, seconds)?.rate,
             Peer::Mptcp => {
                 let server = |address| Role::MptcpServer { address };
-                let outcome = role::pair(stage, seconds, server, |address| Role::MptcpClient { address, seconds })?;
+                let subflows = mptcp::expected(links.rates.len());
+                let client = |address| Role::MptcpClient { address, seconds, subflows };
+                let outcome = role::pair(stage, seconds, server, client)?;
                 let text = &outcome.server.stdout;
                 text.trim().parse().with_context(|| format!("the receiver printed no rate: {text}"))?
             }

@@ -14,7 +14,7 @@ pub enum Role {
     Server { address: SocketAddr, settings: Settings },
     Client { address: SocketAddr, settings: Settings, jobs: Vec<Job> },
     MptcpServer { address: SocketAddr },
-    MptcpClient { address: SocketAddr, seconds: f64 },
+    MptcpClient { address: SocketAddr, seconds: f64, subflows: usize },
 }
 
 impl Role {
@@ -27,7 +27,7 @@ impl Role {
                 Ok(())
             }
             Role::MptcpServer { address } => mptcp::serve(address),
-            Role::MptcpClient { address, seconds } => mptcp::send(address, seconds),
+            Role::MptcpClient { address, seconds, subflows } => mptcp::send(address, seconds, subflows),
         }
     }
 }
