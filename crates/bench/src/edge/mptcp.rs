@@ -44,7 +44,9 @@ pub fn serve(address: SocketAddr) -> Result<()> {
     socket.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())).into())?;
     // Subflows wait here, too.
     socket.listen(64)?;
-    let (mut stream, _) = TcpListener::from(socket).accept()?;
+    // It listens to the end: subflows that come later need it.
+    let listener = TcpListener::from(socket);
+    let (mut stream, _) = listener.accept()?;
     let mut block = vec![0; BLOCK];
     // The first byte comes before the subflows are there.
     stream.read_exact(&mut [0])?;
