@@ -12,6 +12,7 @@ mod capture;
 mod capture_ring;
 mod command;
 mod doctor;
+mod edge;
 mod ending;
 mod examples;
 mod fabric;
@@ -79,6 +80,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         fork::trials(),
         guards::trials(),
         doctor::trials(whole),
+        edge::trials(),
         ending::trials(),
         examples::trials(),
         fabric::trials(),

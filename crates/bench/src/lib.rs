@@ -15,6 +15,7 @@ mod cmtime;
 mod cores;
 mod doctor;
 mod ecosystem;
+pub mod edge;
 mod fabric;
 mod guarded;
 mod guards;

@@ -24,6 +24,7 @@ pub struct Iperf3 {
 pub enum Over {
     /// RC on Weir's device, and nothing else.
     Weir,
+    /// TCP, for UCX with a lane on each link of the stage.
     Tcp,
     /// Memory that two processes of one host share, and copies by the kernel from one process to the other.
     SharedMemory,
@@ -43,7 +44,18 @@ impl Over {
     pub fn variables(self, stage: &Stage) -> Vec<(&'static str, String)> {
         match self {
             Over::Weir => vec![("UCX_TLS", "rc,self".into()), ("UCX_NET_DEVICES", format!("{}:1", stage.device()))],
-            Over::Tcp => vec![("UCX_TLS", "tcp".into()), ("UCX_NET_DEVICES", stage.interface().into())],
+            Over::Tcp => {
+                let mut variables = vec![("UCX_TLS", "tcp".into())];
+                if let Some(names) = stage.link_names() {
+                    let lanes = names.split(',').count().to_string();
+                    variables.push(("UCX_MAX_EAGER_RAILS", lanes.clone()));
+                    variables.push(("UCX_MAX_RNDV_RAILS", lanes));
+                    variables.push(("UCX_NET_DEVICES", names));
+                } else {
+                    variables.push(("UCX_NET_DEVICES", stage.interface().into()));
+                }
+                variables
+            }
             Over::SharedMemory => vec![("UCX_TLS", "posix,sysv,cma,self".into())],
         }
     }

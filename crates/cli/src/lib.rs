@@ -47,6 +47,8 @@ enum Action {
     Demo(demo::DemoArgs),
     /// Measure throughput, latency, CPU and memory against raw UDP sockets, UCX and iperf3
     Bench(weir_bench::BenchArgs),
+    /// Measure MultiEdge's operations over several links
+    Edge(weir_bench::edge::EdgeArgs),
     /// Run a program, watch its work requests, and report stalls, their likely causes and settings to change
     Doctor(doctor::DoctorArgs),
     /// Show live counters of processes that use Weir: traffic, QPs, interfaces used as one, page faults
@@ -82,6 +84,7 @@ pub fn main() -> ExitCode {
         Action::Devices(args) => devices::run(&args),
         Action::Demo(args) => demo::run(&args),
         Action::Bench(args) => weir_bench::run(args),
+        Action::Edge(args) => weir_bench::edge::run(args),
         Action::Stat(args) => stat::run(&args),
         Action::Profiles(args) => profiles::run(&args),
         Action::Lab(args) => lab::run(args),

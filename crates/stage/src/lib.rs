@@ -11,6 +11,7 @@ pub mod old_kernel;
 pub mod pair;
 pub mod perftest;
 mod program;
+mod shape;
 
 pub use child::{Child, Finished, Protocol};
 pub use installation::library_folder;
@@ -207,7 +208,12 @@ impl Stage {
 
     /// Runs `ip` (iproute2) on a side with a namespace of its own.
     pub fn ip(&self, side: Side, arguments: &str) -> Result<()> {
-        ip(self.namespace(side).context("this stage has no namespaces")?, arguments)
+        self.iproute(side, "ip", arguments)
+    }
+
+    /// Runs a program of iproute2 on a side with a namespace of its own.
+    pub(crate) fn iproute(&self, side: Side, program: &str, arguments: &str) -> Result<()> {
+        iproute(self.namespace(side).context("this stage has no namespaces")?, program, arguments)
     }
 
     /// The core that this side's programs are pinned to.
@@ -374,16 +380,20 @@ fn in_namespace(namespace: &OwnedFd, job: impl FnOnce() + Send) -> Result<()> {
     .context("entering a network namespace")
 }
 
-/// Runs `ip` (iproute2) in a namespace.
 fn ip(namespace: &Arc<OwnedFd>, arguments: &str) -> Result<()> {
-    let mut command = Command::new(locate("ip")?);
+    iproute(namespace, "ip", arguments)
+}
+
+/// Runs a program of iproute2 in a namespace.
+fn iproute(namespace: &Arc<OwnedFd>, program: &str, arguments: &str) -> Result<()> {
+    let mut command = Command::new(locate(program)?);
     command.args(arguments.split_whitespace()).stdin(Stdio::null());
     let namespace = namespace.clone();
     // SAFETY: one system call between fork and exec.
     unsafe { command.pre_exec(move || Ok(setns(&namespace, CloneFlags::CLONE_NEWNET)?)) };
-    let output = command.output().context("running ip")?;
+    let output = command.output().with_context(|| format!("running {program}"))?;
     if !output.status.success() {
-        bail!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim());
+        bail!("{program} {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 /// Program, or a prefix that ends with an underscore → Debian package.
 const PACKAGES: &[(&str, &str)] = &[
     ("ip", "iproute2"),
+    ("tc", "iproute2"),
     ("iperf3", "iperf3"),
     ("ucx_perftest", "ucx-utils"),
     ("ibv_rc_pingpong", "ibverbs-utils"),
@@ -52,6 +53,7 @@ mod tests {
     fn a_missing_program_names_its_package() {
         assert_eq!(package("ib_write_lat"), "perftest");
         assert_eq!(package("ip"), "iproute2");
+        assert_eq!(package("tc"), "iproute2");
         assert_eq!(package("iperf3"), "iperf3");
         assert_eq!(package("fi_pingpong"), "libfabric-bin");
         assert!(locate("no-such-program-of-ours").unwrap_err().to_string().contains("apt install"));
