@@ -18,8 +18,8 @@ pub struct Options {
 
     /// Use these interfaces as one: programs see the device `weir_links0`, and packets to a process that does the same
     /// go over all of them. Names separated by commas, each with a weight if its speed (1: 1 Gbit/s) is not what the
-    /// kernel says: eth1,eth2=10. `auto`: all that lead to the peer
-    #[arg(long, value_name = "NAME[=WEIGHT],...", env = "WEIR_LINKS", conflicts_with = "interface")]
+    /// kernel says: eth1,eth2=10. `auto`: all that lead to the peer. Not together with --interface
+    #[arg(long, value_name = "NAME[=WEIGHT],...", env = "WEIR_LINKS")]
     pub links: Option<String>,
 
     /// Imitate this adapter, flaws included: the name of a profile, or your own profile file
@@ -144,6 +144,10 @@ impl Options {
             let source = source("--links", "WEIR_LINKS", links);
             let spec: LinksSpec = links.parse().context(source)?;
             Interfaces::find(&spec).context(source)?;
+            if let Some(interface) = &self.interface {
+                let other = self::source("--interface", "WEIR_INTERFACE", interface);
+                bail!("{source}: programs see these interfaces as one device; leave out {other}");
+            }
             variables.push(("WEIR_LINKS", spec.to_string()));
         }
         if let Some(profile) = &self.profile {
@@ -296,6 +300,16 @@ mod tests {
 
     fn error(options: Options) -> String {
         format!("{:#}", options.variables().unwrap_err())
+    }
+
+    #[test]
+    fn links_are_checked_and_exclude_an_interface() {
+        let options = Options { links: Some("lo=2".into()), ..Options::default() };
+        assert_eq!(options.variables().unwrap(), [("WEIR_LINKS", "lo=2".to_string())]);
+        let text = error(Options { links: Some("lo,lo".into()), ..Options::default() });
+        assert_eq!(text, "--links: `lo` is named twice");
+        let text = error(Options { interface: Some("lo".into()), links: Some("lo".into()), ..Options::default() });
+        assert_eq!(text, "--links: programs see these interfaces as one device; leave out --interface");
     }
 
     #[test]
