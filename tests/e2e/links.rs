@@ -79,14 +79,21 @@ fn sent(bed: &Bed, side: Side) -> Result<Vec<u64>> {
     Ok(interfaces.into_iter().map(|(_, bytes)| bytes).collect())
 }
 
-fn all_carry(bed: &Bed) -> Result<()> {
+/// Three links of 1 Gbit/s. Links that are memory have no rate: how they share is a matter of chance.
+fn of_a_rate() -> Result<Bed> {
+    let bed = Bed::new(Topology::Links)?;
+    (0..3).try_for_each(|link| bed.stage.shape(link, 1))?;
+    Ok(bed)
+}
+
+fn all_carry(_: &Bed) -> Result<()> {
+    let bed = &of_a_rate()?;
     let before = sent(bed, Side::B)?;
-    bed.pair(&[], "ib_write_bw -F -d {dev} -p {port} -s 65536 -n 5000", WITHIN)?;
+    bed.pair(&[], "ib_write_bw -F -d {dev} -p {port} -s 65536 -n 2000", WITHIN)?;
     let carried: Vec<u64> = sent(bed, Side::B)?.iter().zip(before).map(|(after, before)| after - before).collect();
     let all: u64 = carried.iter().sum();
-    ensure!(carried.len() == 3 && all > 5000 * 65536, "{carried:?}");
-    // They are equal, but memory is as fast as the processor that copies: how they share is a matter of chance.
-    ensure!(carried.iter().all(|bytes| *bytes > all / 200), "a link carries next to nothing: {carried:?}");
+    ensure!(carried.len() == 3 && all > 2000 * 65536, "{carried:?}");
+    ensure!(carried.iter().all(|bytes| *bytes > all / 5), "a link carries next to nothing: {carried:?}");
     Ok(())
 }
 
@@ -160,7 +167,8 @@ fn one_host(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-fn shares(bed: &Bed) -> Result<()> {
+fn shares(_: &Bed) -> Result<()> {
+    let bed = &of_a_rate()?;
     let (server, port) = stat::server(bed)?;
     let (device, address) = (bed.stage.device(), bed.stage.address(Side::A));
     let line = format!("ib_write_bw -F -d {device} -p {port} -u 18 -D 3 {address}");
@@ -181,7 +189,8 @@ fn shares(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-fn captured(bed: &Bed) -> Result<()> {
+fn captured(_: &Bed) -> Result<()> {
+    let bed = &of_a_rate()?;
     for options in [&[][..], &["--capture-snap", "headers"]] {
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("%p.pcapng");
@@ -192,8 +201,7 @@ fn captured(bed: &Bed) -> Result<()> {
             let frames: Vec<OwnedFrame> = weir_capture::open(&file)?.owned_frames().collect::<Result<_, _>>()?;
             for interface in 0..3 {
                 let count = frames.iter().filter(|frame| frame.interface == interface).count();
-                // The links are memory, and one alone would carry all: how they share is a matter of chance.
-                ensure!(count > 10, "{count} of {} datagrams at interface {interface}", frames.len());
+                ensure!(count > frames.len() / 10, "{count} of {} datagrams at interface {interface}", frames.len());
             }
             let ended = analyze::analyze(&["--json", file.to_str().context("UTF-8")?])?.success()?;
             let report: Value = serde_json::from_str(&ended.stdout)?;
