@@ -6,7 +6,6 @@ use crate::counters::Counters;
 use crate::error::Error;
 use crate::events::MOST_OPERATIONS;
 use crate::meter::{Meter, Part};
-use crate::numbers::NumberSource;
 use crate::options::Options;
 use crate::payload::Pool;
 use crate::peer::Peer;
@@ -17,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weir_guarded::mask;
 use weir_link::{Carrier, DisabledFeatures, Inbox, Outbox, Ports};
-use weir_links::{Departures, Interfaces};
+use weir_links::{Departures, Interfaces, NumberSource};
 use weir_transport::Instant;
 use weir_transport::edge::{Ack, Address, Agreed, Opening, Operation};
 
@@ -258,7 +257,7 @@ impl Engine {
         let Some(peer) = self.peers.get_mut(&number) else { return };
         peer.end(error);
         let (remote, is_taken) = (peer.remote, peer.is_taken);
-        self.numbers.ended(remote);
+        self.numbers.ended(&remote);
         if self.by_remote.get(&remote) == Some(&number) {
             self.by_remote.remove(&remote);
         }

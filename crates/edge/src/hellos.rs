@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use weir_link::Arrival;
-use weir_links::Ends;
+use weir_links::{Ends, is_link_local};
 use weir_transport::Instant;
 use weir_transport::edge::{Address, Agreed, Endpoint, Opening, Own, Parameters, Setup};
 use weir_wire::edge::{HEADER_LEN, Hello, PIECE_LEN};
@@ -105,7 +105,7 @@ impl Engine {
             return;
         };
         let was_confirmed = opening.is_confirmed();
-        let outcome = opening.handle(&hello, &own, |peer| self.numbers.derive(from, peer));
+        let outcome = opening.handle(&hello, &own, |peer| self.numbers.derive(&from, peer));
         let is_confirmed = !was_confirmed && opening.is_confirmed();
         if let Some(number) = known {
             if let Some(agreed) = outcome.agreed {
@@ -193,8 +193,7 @@ impl Engine {
     }
 
     fn answer(&mut self, hello: &Hello, arrival: &Arrival) {
-        let is_link_local = matches!(arrival.from.ip(), IpAddr::V6(address) if address.is_unicast_link_local());
-        let ifindex = if is_link_local { arrival.ifindex } else { 0 };
+        let ifindex = if is_link_local(arrival.from.ip()) { arrival.ifindex } else { 0 };
         self.send_hello(hello, arrival.from, arrival.to, ifindex);
     }
 
@@ -239,20 +238,18 @@ impl Engine {
 
     /// The links of a connection. Two processes of one host have one link: all their addresses lead through memory.
     fn plan(&self, agreed: &Agreed, arrival: &Arrival) -> Plan {
-        let headers = |address: &IpAddr| if address.is_ipv4() { 20 + 8 } else { 40 + 8 };
         let pairs = if is_here(arrival.from.ip()) { &[][..] } else { &agreed.links };
         let mut plan = Plan { links: vec![], weights: vec![], payload: u32::MAX, packet: 0 };
         let mut add = |ends: Ends, weight: u32, mtu: u32| {
-            let (mtu, before) = (mtu.min(MOST), headers(&ends.from) + (HEADER_LEN + PIECE_LEN) as u32);
-            plan.payload = plan.payload.min(mtu.saturating_sub(before)).max(LEAST);
+            let mtu = mtu.min(MOST);
+            let room = ends.room(mtu).saturating_sub((HEADER_LEN + PIECE_LEN) as u32);
+            plan.payload = plan.payload.min(room).max(LEAST);
             plan.packet = plan.packet.max(mtu + OVERHEAD);
             plan.links.push(ends);
             plan.weights.push(weight);
         };
         for pair in pairs {
-            let to = SocketAddr::new(pair.remote.address, arrival.from.port());
-            let ifindex = self.interfaces.all.get(usize::from(pair.local.interface)).map_or(0, |found| found.index);
-            add(Ends { to, from: pair.local.address, ifindex }, pair.weight(), pair.mtu());
+            add(Ends::of(pair, arrival.from.port(), &self.interfaces), pair.weight(), pair.mtu());
         }
         if pairs.is_empty() {
             let mtu = path_mtu(arrival.to, arrival.from).unwrap_or(ETHERNET);

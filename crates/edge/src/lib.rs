@@ -27,7 +27,6 @@ mod hellos;
 mod memory;
 mod meter;
 mod node;
-mod numbers;
 mod options;
 mod payload;
 mod peer;

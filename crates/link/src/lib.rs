@@ -25,7 +25,7 @@ pub use disabled_features::{DisabledFeatures, UnknownFeature};
 pub use ethernet::{Ethernet, FilterInstruction, Membership};
 pub use fate::Fate;
 pub use inbox::{Arrival, Inbox};
-pub use outbox::{Group, Iovec, MAX_IOVECS, Outbox};
+pub use outbox::{GROUP_BYTES, Group, Iovec, MAX_IOVECS, Outbox};
 pub use ports::Ports;
 pub use send_error::{SendError, SendErrorKind};
 pub use udp::Udp;

@@ -42,6 +42,9 @@ pub struct Iovec {
     pub len: usize,
 }
 
+/// The most bytes in one UDP_SEGMENT send: an IP packet, less some margin.
+pub const GROUP_BYTES: usize = 65_000;
+
 /// The most iovecs of one group: the kernel's limit (UIO_MAXIOV).
 pub const MAX_IOVECS: usize = 1024;
 
@@ -67,6 +70,15 @@ impl Group {
     /// Number of datagrams.
     pub fn count(&self) -> usize {
         self.len.div_ceil(self.segment.max(1))
+    }
+
+    /// Whether a datagram of so many bytes to the same destination fits in: UDP_SEGMENT requires datagrams of one size,
+    /// only the last may be shorter. `segments`: the most datagrams of a group.
+    pub fn takes(&self, len: usize, segments: usize) -> bool {
+        len <= self.segment
+            && self.len.is_multiple_of(self.segment)
+            && self.len + len <= GROUP_BYTES
+            && self.count() < segments
     }
 }
 

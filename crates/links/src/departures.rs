@@ -1,16 +1,16 @@
 //! Packets that leave on several links: those of one link and one size become one send.
 
+use crate::interfaces::Interfaces;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use weir_link::{Carrier, Group, Iovec, MAX_IOVECS, Outbox};
+use weir_transport::edge::Pair;
 
 /// Bytes of headers that are staged, and of packets where they are copied.
 const HEADERS: usize = 128 << 10;
 const COPIES: usize = 256 << 10;
 /// Packets that leave together, at most.
 const PACKETS: usize = 512;
-/// The most bytes in one UDP_SEGMENT send: an IP packet, less some margin.
-const GROUP_BYTES: usize = 65_000;
 
 /// The ends of a link, as packets need them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,6 +19,19 @@ pub struct Ends {
     pub from: IpAddr,
     /// Interface; 0: by route.
     pub ifindex: u32,
+}
+
+impl Ends {
+    /// The ends of a link to a port of the peer. `interfaces`: this side's.
+    pub fn of(link: &Pair, port: u16, interfaces: &Interfaces) -> Ends {
+        let to = (link.remote.address, port).into();
+        Ends { to, from: link.local.address, ifindex: interfaces.index(link.local.interface) }
+    }
+
+    /// Bytes of a UDP payload in an IP packet of so many bytes.
+    pub fn room(&self, mtu: u32) -> u32 {
+        mtu.saturating_sub(if self.from.is_ipv4() { 20 + 8 } else { 40 + 8 })
+    }
 }
 
 /// Packets that leave.
@@ -164,12 +177,9 @@ fn group(ends: &Ends, segment: usize) -> Group {
     Group { segment, any_id: true, ..Group::new(ends.to, ends.from, ends.ifindex) }
 }
 
-/// UDP_SEGMENT requires datagrams of one size; only the last may be shorter.
+/// Whether a packet becomes part of a group.
 fn joins(group: &Group, ends: &Ends, len: usize, most: usize) -> bool {
     (group.to, group.from, group.ifindex) == (ends.to, ends.from, ends.ifindex)
-        && len <= group.segment
-        && group.len.is_multiple_of(group.segment)
-        && group.len + len <= GROUP_BYTES
-        && group.count() < most
+        && group.takes(len, most)
         && group.iovecs.1 + 2 <= MAX_IOVECS
 }

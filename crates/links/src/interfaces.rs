@@ -6,7 +6,7 @@ use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use nix::sys::socket::SockaddrStorage;
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::path::Path;
 use weir_transport::edge::{Address, MAX_LINKS};
 
@@ -54,7 +54,7 @@ impl Interfaces {
         let known = known()?;
         match spec {
             LinksSpec::Auto => {
-                let mut all: Vec<Interface> = known.into_iter().map(|(interface, _)| interface).collect();
+                let mut all = known;
                 // Those that are down as well: the device stays the same when one of them goes down.
                 all.retain(|interface| !interface.addresses.is_empty());
                 if all.iter().any(|interface| !interface.is_loopback()) {
@@ -83,6 +83,11 @@ impl Interfaces {
         self.all.iter().enumerate().filter(counts).flat_map(of).collect()
     }
 
+    /// The kernel's index of an interface, by its number among these; 0, which is by route, for a number that none has.
+    pub fn index(&self, interface: u8) -> u32 {
+        self.all.get(usize::from(interface)).map_or(0, |interface| interface.index)
+    }
+
     /// The smallest MTU, bytes.
     pub fn mtu(&self) -> u32 {
         self.all.iter().map(|interface| interface.mtu).min().unwrap_or(0)
@@ -96,10 +101,10 @@ impl Interface {
 }
 
 impl Named {
-    fn find(&self, known: &[(Interface, InterfaceFlags)]) -> Result<Interface, InterfaceError> {
+    fn find(&self, known: &[Interface]) -> Result<Interface, InterfaceError> {
         let name = &self.interface;
-        let Some((interface, _)) = known.iter().find(|(interface, _)| interface.name == *name) else {
-            let existing: Vec<&str> = known.iter().map(|(interface, _)| interface.name.as_str()).collect();
+        let Some(interface) = known.iter().find(|interface| interface.name == *name) else {
+            let existing: Vec<&str> = known.iter().map(|interface| interface.name.as_str()).collect();
             return Err(InterfaceError::Missing { name: name.clone(), existing: existing.join(", ") });
         };
         if interface.addresses.is_empty() {
@@ -111,11 +116,11 @@ impl Named {
 }
 
 /// All interfaces of this network namespace.
-fn known() -> io::Result<Vec<(Interface, InterfaceFlags)>> {
-    let mut known: Vec<(Interface, InterfaceFlags)> = vec![];
+fn known() -> io::Result<Vec<Interface>> {
+    let mut known: Vec<Interface> = vec![];
     for entry in getifaddrs()? {
         let name = entry.interface_name;
-        let at = match known.iter().position(|(interface, _)| interface.name == name) {
+        let at = match known.iter().position(|interface| interface.name == name) {
             Some(at) => at,
             None => {
                 // It may have vanished since.
@@ -124,19 +129,19 @@ fn known() -> io::Result<Vec<(Interface, InterfaceFlags)>> {
                 let is_up = entry.flags.contains(works);
                 let Ok(mtu) = mtu(&name) else { continue };
                 let (speed, addresses) = (speed(&name), vec![]);
-                known.push((Interface { name, index, mac: None, is_up, mtu, speed, addresses }, entry.flags));
+                known.push(Interface { name, index, mac: None, is_up, mtu, speed, addresses });
                 known.len() - 1
             }
         };
         let mac = entry.address.as_ref().and_then(|address| address.as_link_addr()?.addr());
-        known[at].0.mac = known[at].0.mac.or(mac.filter(|mac| *mac != [0; 6]));
+        known[at].mac = known[at].mac.or(mac.filter(|mac| *mac != [0; 6]));
         let address = entry.address.as_ref().and_then(ip);
-        if let Some(address) = address.filter(|address| !is_link_local(address)) {
+        if let Some(address) = address.filter(|address| !is_link_local(*address)) {
             let prefix = entry.netmask.as_ref().and_then(ip).map_or(full(&address), |mask| prefix(&mask));
-            known[at].0.addresses.push((address, prefix));
+            known[at].addresses.push((address, prefix));
         }
     }
-    for (interface, _) in &mut known {
+    for interface in &mut known {
         interface.addresses.sort_by_key(|(address, _)| address.is_ipv6());
     }
     Ok(known)
@@ -147,8 +152,9 @@ fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
     v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
 }
 
-fn is_link_local(address: &IpAddr) -> bool {
-    matches!(address, IpAddr::V6(address) if Ipv6Addr::is_unicast_link_local(address))
+/// Whether an address is valid on one link only.
+pub fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 fn full(address: &IpAddr) -> u8 {

@@ -2,7 +2,7 @@
 
 use super::address::Address;
 use super::ethertype;
-use super::rdma::{Covered, Edge, Encapsulation, RdmaPacket};
+use super::rdma::{Covered, Edge, RdmaPacket};
 use super::udp::{self, Udp};
 use crate::frame::{Frame, LinkType};
 use weir_wire::edge::{Ack, Header, Hello, Piece, is_edge};
@@ -67,14 +67,10 @@ pub(crate) fn rdma<'a>(udp: &Udp<'a>, vlan: Option<u16>) -> Option<RdmaPacket<'a
     }
     let front = udp.payload.len() - parsed.rest.len();
     Some(RdmaPacket {
-        from: udp.from,
-        to: udp.to,
-        encapsulation: Encapsulation::RoceV2 { src_port: udp.src_port },
-        vlan,
-        traffic_class: udp.traffic_class,
         transport: parsed.rest,
         transport_len: udp.payload_len - front,
         edge: Some(Edge { header: parsed.header, from_port: udp.src_port, to_port: udp.dst_port }),
         covered: Covered::Unknown,
+        ..RdmaPacket::in_udp(udp, vlan)
     })
 }

@@ -13,7 +13,6 @@ pub use rdma::{Edge, Encapsulation, RdmaPacket};
 
 use crate::frame::{Frame, LinkType};
 use ethertype::Network;
-use rdma::Covered;
 use weir_wire::{ROCE_PORT, SLOT_PORTS};
 
 /// The RDMA packet in a frame. `None` for all that is not RDMA, and for fragments of IP packets. Packets over several links
@@ -43,15 +42,5 @@ fn in_network(network: Network<'_>) -> Option<RdmaPacket<'_>> {
         let between_slots = SLOT_PORTS.contains(&udp.dst_port) && SLOT_PORTS.contains(&udp.src_port);
         return if between_slots { links::rdma(&udp, vlan) } else { None };
     }
-    Some(RdmaPacket {
-        from: udp.from,
-        to: udp.to,
-        encapsulation: Encapsulation::RoceV2 { src_port: udp.src_port },
-        vlan,
-        traffic_class: udp.traffic_class,
-        transport: udp.payload,
-        transport_len: udp.payload_len,
-        edge: None,
-        covered: if udp.is_plain { Covered::IpUdp(udp.ip_udp) } else { Covered::Unknown },
-    })
+    Some(RdmaPacket::in_udp(&udp, vlan))
 }

@@ -1,6 +1,7 @@
 //! An RDMA packet as a capture has it.
 
 use super::address::Address;
+use super::udp::Udp;
 use weir_wire::{Bth, Headers, ICRC_LEN, ParseError, edge, frame, icrc};
 
 /// An RDMA packet as a capture has it.
@@ -57,6 +58,24 @@ pub(crate) enum Covered<'a> {
     /// Headers that RoCE does not use, and for which no rule exists; or those of a link, which has other addresses than
     /// those that the ICRC is computed for.
     Unknown,
+}
+
+impl<'a> RdmaPacket<'a> {
+    /// The payload of a UDP datagram as an RDMA packet.
+    #[inline]
+    pub(super) fn in_udp(udp: &Udp<'a>, vlan: Option<u16>) -> RdmaPacket<'a> {
+        RdmaPacket {
+            from: udp.from,
+            to: udp.to,
+            encapsulation: Encapsulation::RoceV2 { src_port: udp.src_port },
+            vlan,
+            traffic_class: udp.traffic_class,
+            transport: udp.payload,
+            transport_len: udp.payload_len,
+            edge: None,
+            covered: if udp.is_plain { Covered::IpUdp(udp.ip_udp) } else { Covered::Unknown },
+        }
+    }
 }
 
 impl RdmaPacket<'_> {

@@ -14,9 +14,6 @@ use weir_transport::{Access, Denied, Egress, Outgoing, Payload, Refused, Side};
 use weir_wire::ip::Envelope;
 use weir_wire::{ICRC_LEN, icrc};
 
-/// The most bytes in one UDP_SEGMENT send: an IP packet, less some margin.
-const GROUP_BYTES: usize = 65_000;
-
 /// Stages packets of one QP in the outbox.
 pub struct Staging<'a> {
     pub outbox: &'a mut Outbox,
@@ -170,16 +167,13 @@ impl Staging<'_> {
         Group { start, segment, hops: route.hops, any_id, ..Group::new(*self.to, route.local, route.ifindex) }
     }
 
-    /// UDP_SEGMENT requires datagrams of one size; only the last may be shorter.
+    /// Whether a packet becomes part of a group.
     fn joins(&self, group: &Group, len: usize) -> bool {
         group.to == *self.to
             && group.from == self.route.local
             && group.hops == self.route.hops
             && group.any_id == self.tag.is_some()
-            && len <= group.segment
-            && group.len.is_multiple_of(group.segment)
-            && group.len + len <= GROUP_BYTES
-            && group.count() < self.segments
+            && group.takes(len, self.segments)
             && group.iovecs.1 + PACKET_IOVECS <= MAX_IOVECS
     }
 

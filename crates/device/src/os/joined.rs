@@ -4,7 +4,7 @@ use crate::os::device_info::{self, DeviceInfo, HEADERS};
 use crate::os::gid_table::{self, Owner};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use weir_links::{Interfaces, LinksSpec};
+use weir_links::{Interfaces, LinksSpec, is_link_local};
 use weir_wire::edge;
 
 /// The name of the device.
@@ -33,8 +33,7 @@ fn of(links: Interfaces, devices: &[DeviceInfo], namespace: u64) -> Option<Devic
     let all: Vec<IpAddr> = members.iter().flat_map(|member| member.gids.iter().flatten().copied()).collect();
     let mut addresses: Vec<IpAddr> = vec![];
     for address in all {
-        let is_link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
-        if !addresses.contains(&address) && (!is_link_local || of_first(&address)) {
+        if !addresses.contains(&address) && (!is_link_local(address) || of_first(&address)) {
             addresses.push(address);
         }
     }

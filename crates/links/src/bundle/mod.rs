@@ -22,7 +22,7 @@ mod session;
 mod tests;
 
 use crate::departures::Departures;
-use crate::interfaces::Interfaces;
+use crate::interfaces::{Interfaces, is_link_local};
 use delivery::Receiving;
 use peers::Peers;
 use pool::Pool;
@@ -103,8 +103,7 @@ impl<C: Carrier> Bundle<C> {
     fn peer_of(&mut self, group: &Group, now: Instant) -> Option<usize> {
         let to = group.to.ip();
         // An address that is valid on one link only is none for several.
-        let is_link_local = matches!(to, IpAddr::V6(to) if to.is_unicast_link_local());
-        let may = (self.is_peer)(group.to.port()) && !to.is_multicast() && !is_link_local && group.fate.is_empty();
+        let may = (self.is_peer)(group.to.port()) && !to.is_multicast() && !is_link_local(to) && group.fate.is_empty();
         if may { self.peers.entry((group.from, group.to), now) } else { None }
     }
 

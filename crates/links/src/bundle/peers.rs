@@ -2,15 +2,14 @@
 
 use super::session::Session;
 use crate::interfaces::Interfaces;
-use siphasher::sip::SipHasher13;
+use crate::numbers::NumberSource;
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::hash::{Hash, Hasher};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use weir_transport::Instant;
 use weir_transport::edge::{
-    Address, Agreed, Hello, MAX_LINKS, Numbers, Opening, Outcome, Own, Pair, Parameters, Scheduler, Seq,
+    Address, Agreed, Hello, MAX_LINKS, Numbers, Opening, Outcome, Own, Pair, Parameters, Scheduler,
 };
 
 /// Peers that are remembered, at most. With more, packets go as if there were one link only.
@@ -57,10 +56,7 @@ pub(super) struct Peers {
     scheduler: Scheduler,
     port: u16,
     is_control: fn(&[u8]) -> bool,
-    secret: [u64; 2],
-    /// Connections that have ended, and questions: numbers are new after each.
-    generation: u64,
-    questions: u64,
+    numbers: NumberSource,
     told_unknown: Instant,
     sweep_at: usize,
     swept: Instant,
@@ -75,7 +71,7 @@ impl Peers {
         port: u16,
         is_control: fn(&[u8]) -> bool,
     ) -> io::Result<Peers> {
-        let random = || getrandom::u64().map_err(|_| io::Error::from_raw_os_error(libc::EAGAIN));
+        let numbers = NumberSource::new().map_err(|_| io::Error::from_raw_os_error(libc::EAGAIN))?;
         Ok(Peers {
             all: vec![],
             touched: vec![],
@@ -90,9 +86,7 @@ impl Peers {
             scheduler,
             port,
             is_control,
-            secret: [random()?, random()?],
-            generation: 0,
-            questions: 0,
+            numbers,
             told_unknown: Instant(0),
             sweep_at: FEW_PEERS,
             swept: Instant(0),
@@ -126,12 +120,10 @@ impl Peers {
     /// Asks a peer for a connection, unless it is being asked.
     pub fn ask(&mut self, n: usize, now: Instant) {
         let Some(key) = self.all[n].key else { return };
-        self.questions += 1;
         self.touch(n);
-        let (secret, questions) = (self.secret, self.questions);
         // A peer that has just asked gets the numbers that it has been answered: both questions lead to one connection.
         let answered = self.answered.iter().rfind(|(other, _)| *other == key).map(|(_, numbers)| *numbers);
-        self.all[n].opening.ask(now, || answered.unwrap_or_else(|| numbers(secret, &key, (1, questions))));
+        self.all[n].opening.ask(now, || answered.unwrap_or_else(|| self.numbers.random()));
     }
 
     /// The question that is due, and where it goes.
@@ -146,8 +138,6 @@ impl Peers {
         if hello.pieces {
             return None;
         }
-        let (secret, generation) = (self.secret, self.generation);
-        let derive = |peer: u32| numbers(secret, &key, (generation << 1, u64::from(peer)));
         let Some(n) = self.by_key.get(&key).copied() else {
             // Without an answer, the process at the other end goes on as with one link.
             if !self.make_room(now) {
@@ -156,6 +146,7 @@ impl Peers {
             let own = own(&self.addresses, &self.interfaces, self.port, &key);
             // A process that asks for the first time leaves no trace: its address may be forged.
             let mut opening = Opening::default();
+            let derive = |peer: u32| self.numbers.derive(&key, peer);
             let Outcome { reply, agreed, .. } = opening.handle(hello, &own, derive);
             if hello.ask != 0 && agreed.is_none() {
                 if self.answered.len() >= MOST_ANSWERED {
@@ -172,6 +163,7 @@ impl Peers {
         };
         self.touch(n);
         let own = own(&self.addresses, &self.interfaces, self.port, &key);
+        let derive = |peer: u32| self.numbers.derive(&key, peer);
         let Outcome { reply, agreed, .. } = self.all[n].opening.handle(hello, &own, derive);
         if let Some(agreed) = agreed {
             self.begin(n, key, &agreed, now);
@@ -245,7 +237,7 @@ impl Peers {
     fn end_session(&mut self, n: usize) {
         if let Some(session) = self.all[n].session.take() {
             self.by_connection.remove(&session.own);
-            self.generation += 1;
+            self.all[n].key.inspect(|key| self.numbers.ended(key));
             self.count_ended(&session);
         }
     }
@@ -265,9 +257,14 @@ impl Peers {
         if agreed.links.is_empty() {
             agreed.links.push(self.only_link(key));
         }
-        let index = |interface: u8| self.interfaces.all.get(usize::from(interface)).map_or(0, |found| found.index);
-        let session =
-            Session::new(&agreed, (self.parameters, self.scheduler), key.1.port(), index, self.is_control, now);
+        let session = Session::new(
+            &agreed,
+            (self.parameters, self.scheduler),
+            key.1.port(),
+            &self.interfaces,
+            self.is_control,
+            now,
+        );
         if let Some(other) = self.by_connection.insert(session.own, n).filter(|other| *other != n) {
             // Two connections have one number, by a rare chance: the other peer is to agree on another.
             if let Some(session) = self.all[other].session.take() {
@@ -311,15 +308,4 @@ impl Peers {
 fn own<'a>(addresses: &'a [Address], interfaces: &Interfaces, port: u16, (local, remote): &Key) -> Own<'a> {
     let is_first = (*local, port) < (remote.ip(), remote.port());
     Own { addresses, lists_all: interfaces.lists_all, pieces: false, is_first }
-}
-
-/// Numbers that no other can guess, for a peer.
-fn numbers(secret: [u64; 2], key: &Key, of: (u64, u64)) -> Numbers {
-    let number = |what: u8| {
-        let mut hasher = SipHasher13::new_with_keys(secret[0], secret[1]);
-        (key, of, what).hash(&mut hasher);
-        hasher.finish()
-    };
-    let (nonce, other) = (number(0).max(1), number(1));
-    Numbers { nonce, connection: (other >> 32) as u32, first: Seq(other as u32) }
 }

@@ -3,6 +3,7 @@
 use super::chains::Chains;
 use super::pool::{Kept, Pool};
 use crate::departures::{Departures, Ends};
+use crate::interfaces::Interfaces;
 use std::collections::VecDeque;
 use std::time::Duration;
 use weir_link::{Carrier, Iovec};
@@ -61,12 +62,12 @@ pub(super) struct Outlet<'a> {
 }
 
 impl Session {
-    /// `index`: of an interface, by its number among this side's. `port`: the peer's.
+    /// `port`: the peer's. `own`: this side's interfaces.
     pub fn new(
         agreed: &Agreed,
         (parameters, scheduler): (Parameters, Scheduler),
         port: u16,
-        index: impl Fn(u8) -> u32,
+        own: &Interfaces,
         is_control: fn(&[u8]) -> bool,
         now: Instant,
     ) -> Session {
@@ -74,19 +75,15 @@ impl Session {
         let weights: Vec<u32> = links.iter().map(|pair| pair.weight()).collect();
         let first = [agreed.numbers.first, agreed.first];
         let setup = Setup { parameters, scheduler, peer: agreed.peer, first };
-        let ends = links.iter().map(|pair| {
-            let (to, from) = ((pair.remote.address, port).into(), pair.local.address);
-            Ends { to, from, ifindex: index(pair.local.interface) }
-        });
-        let room = |v6| if v6 { 48 } else { 28 } + HEADER_LEN as u32;
-        let rooms = links.iter().map(|pair| pair.mtu().saturating_sub(room(pair.remote.address.is_ipv6())));
+        let ends: Vec<Ends> = links.iter().map(|pair| Ends::of(pair, port, own)).collect();
+        let rooms = ends.iter().zip(links).map(|(ends, pair)| ends.room(pair.mtu()).saturating_sub(HEADER_LEN as u32));
         Session {
             connection: Connection::new(setup, &weights),
-            ends: ends.collect(),
             interfaces: links.iter().map(|pair| pair.local.interface).collect(),
             chains: Chains::default(),
             waiting: VecDeque::new(),
             room: rooms.min().unwrap_or(0),
+            ends,
             own: agreed.numbers.connection,
             peer: agreed.peer,
             quiet_since: now,

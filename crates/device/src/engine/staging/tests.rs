@@ -189,7 +189,7 @@ fn another_destination_or_route_begins_a_group() {
 fn a_group_is_limited_in_bytes_segments_and_iovecs() {
     let mut bed = Bed::new();
     (0..20).for_each(|_| bed.gather(4096).unwrap());
-    assert_eq!(bed.sizes(), [vec![4096; GROUP_BYTES / (4096 + OVERHEAD)], vec![4096; 5]]);
+    assert_eq!(bed.sizes(), [vec![4096; weir_link::GROUP_BYTES / (4096 + OVERHEAD)], vec![4096; 5]]);
     for (segments, groups) in [(1, vec![1, 1, 1, 1]), (3, vec![3, 1]), (4, vec![4])] {
         let mut bed = Bed { segments, ..Bed::new() };
         (0..4).for_each(|_| bed.gather(100).unwrap());
