@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+pub mod attempts;
 mod attr;
 mod completer;
 mod completion;

@@ -12,25 +12,8 @@
 
 use super::pairing::{Pair, pairs};
 use crate::Instant;
-use std::time::Duration;
+use crate::attempts::{ATTEMPTS, TRIES};
 use weir_wire::edge::{Address, Hello, Seq};
-
-/// Waits before the peer is asked again. After the sixth it counts as absent; the others are for a process that was stopped
-/// or very busy.
-const ATTEMPTS: [Duration; 10] = [
-    Duration::from_millis(1),
-    Duration::from_millis(2),
-    Duration::from_millis(4),
-    Duration::from_millis(8),
-    Duration::from_millis(16),
-    Duration::from_millis(32),
-    Duration::from_millis(100),
-    Duration::from_millis(300),
-    Duration::from_secs(1),
-    Duration::from_secs(3),
-];
-/// A peer that has not answered so many questions is absent.
-const TRIES: usize = 6;
 
 /// What a side begins a connection with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,7 +49,7 @@ pub struct Opening {
 #[derive(Clone, Copy, Debug)]
 struct Asking {
     numbers: Numbers,
-    tries: usize,
+    tries: u32,
     next: Option<Instant>,
 }
 
@@ -107,7 +90,7 @@ impl Opening {
     /// The question, if it is due.
     pub fn poll(&mut self, now: Instant, own: &Own<'_>) -> Option<Hello> {
         let asking = self.asking.as_mut().filter(|asking| asking.next.is_some_and(|next| next <= now))?;
-        asking.next = ATTEMPTS.get(asking.tries).map(|wait| now + *wait);
+        asking.next = ATTEMPTS.get(asking.tries as usize).map(|wait| now + *wait);
         asking.tries += 1;
         let numbers = asking.numbers;
         self.is_absent = asking.tries > TRIES && self.agreed.is_none();
@@ -234,6 +217,7 @@ fn hello(own: &Own<'_>, numbers: &Numbers, ask: u64, answer: u64) -> Hello {
 mod tests {
     use super::*;
     use crate::testing::Rng;
+    use std::time::Duration;
 
     /// A process that asks and answers.
     struct Side {

@@ -18,7 +18,7 @@ pub enum Link {
 
 /// The number of hellos, and the time, after which an unproven peer is treated as a foreign adapter. The time is
 /// longer if a Weir process answers, which may not have connected its QP yet.
-pub const TRIES: u32 = 6;
+pub const TRIES: u32 = weir_transport::attempts::TRIES;
 const SILENT: Duration = Duration::from_millis(60);
 const UNPROVEN: Duration = Duration::from_millis(400);
 

@@ -14,27 +14,13 @@ use crate::engine::peers::{Peers, SHARE, share};
 use crate::shared::route::Route;
 use crate::slot::{INDEX_BITS, is_slot_port};
 use std::net::SocketAddr;
-use std::time::Duration;
 use weir_transport::Instant;
+use weir_transport::attempts::ATTEMPTS;
 
 /// The most bytes in flight to a peer with shared memory: a ring has room for requests, UC packets and READ responses
 /// at the same time.
 const LOCAL_WINDOW: usize = 512 << 10;
 
-/// Waits before hellos are sent again. After the sixth the peer is treated as foreign; the others are for a process
-/// that was stopped or very busy.
-const ATTEMPTS: [Duration; 10] = [
-    Duration::from_millis(1),
-    Duration::from_millis(2),
-    Duration::from_millis(4),
-    Duration::from_millis(8),
-    Duration::from_millis(16),
-    Duration::from_millis(32),
-    Duration::from_millis(100),
-    Duration::from_millis(300),
-    Duration::from_secs(1),
-    Duration::from_secs(3),
-];
 /// The number of answers that hold the proofs of all QPs that a process can have.
 pub(super) const ROUNDS: u32 = (1 << INDEX_BITS) / MAX_PROOFS as u32 + 1;
 
