@@ -126,21 +126,12 @@ fn forged_hellos(bed: &Bed) -> Result<()> {
         std::thread::sleep(Duration::from_micros(200));
     }
     ensure!(client.poll()?.is_none(), "the client has ended: {}", client.printed()?);
-    let before = sent_bytes(bed)?;
+    let before = bed.stage.sent_by(Side::B, bed.stage.interface())?;
     std::thread::sleep(Duration::from_secs(1));
-    let moved = sent_bytes(bed)? - before;
+    let moved = bed.stage.sent_by(Side::B, bed.stage.interface())? - before;
     ensure!(client.poll()?.is_none() && moved > 1 << 20, "{moved} bytes in a second: {}", client.printed()?);
     drop(server);
     Ok(())
-}
-
-/// Bytes that the client's interface has sent.
-fn sent_bytes(bed: &Bed) -> Result<u64> {
-    let table = bed.stage.enter(Side::B, || std::fs::read_to_string("/proc/thread-self/net/dev"))??;
-    let name = format!("{}:", bed.stage.interface());
-    let line = table.lines().find_map(|line| line.trim_start().strip_prefix(&*name)).context("no interface")?;
-    // After eight receive counters.
-    line.split_whitespace().nth(8).and_then(|bytes| bytes.parse().ok()).context("no transmit counter")
 }
 
 /// On the host of a foreign adapter, a program binds the port that the slot of the peer's QPN maps to.

@@ -64,21 +64,6 @@ fn pings(bed: &Bed, program: &str) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that each interface of a side has sent: `eth0`, `eth1` and so on.
-fn sent(bed: &Bed, side: Side) -> Result<Vec<u64>> {
-    let text = bed.stage.enter(side, || std::fs::read_to_string("/proc/thread-self/net/dev"))??;
-    let mut interfaces: Vec<(&str, u64)> = vec![];
-    for line in text.lines() {
-        let Some((name, counters)) = line.split_once(':') else { continue };
-        if name.trim().starts_with("eth") {
-            let bytes = counters.split_whitespace().nth(8).context("bytes sent")?;
-            interfaces.push((name.trim(), bytes.parse()?));
-        }
-    }
-    interfaces.sort();
-    Ok(interfaces.into_iter().map(|(_, bytes)| bytes).collect())
-}
-
 /// Three links of 1 Gbit/s. Links that are memory have no rate: how they share is a matter of chance.
 fn of_a_rate() -> Result<Bed> {
     let bed = Bed::new(Topology::Links)?;
@@ -88,9 +73,10 @@ fn of_a_rate() -> Result<Bed> {
 
 fn all_carry(_: &Bed) -> Result<()> {
     let bed = &of_a_rate()?;
-    let before = sent(bed, Side::B)?;
+    let before = bed.stage.sent_by_links(Side::B)?;
     bed.pair(&[], "ib_write_bw -F -d {dev} -p {port} -s 65536 -n 2000", WITHIN)?;
-    let carried: Vec<u64> = sent(bed, Side::B)?.iter().zip(before).map(|(after, before)| after - before).collect();
+    let carried: Vec<u64> =
+        bed.stage.sent_by_links(Side::B)?.iter().zip(before).map(|(after, before)| after - before).collect();
     let all: u64 = carried.iter().sum();
     ensure!(carried.len() == 3 && all > 2000 * 65536, "{carried:?}");
     ensure!(carried.iter().all(|bytes| *bytes > all / 5), "a link carries next to nothing: {carried:?}");

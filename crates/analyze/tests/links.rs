@@ -104,17 +104,8 @@ fn frame(sent: &Sent, encoding: Encoding) -> Option<Vec<u8>> {
             (link, bytes[..len].to_vec())
         }
         What::Hello => {
-            let hello = Hello {
-                ask: 1,
-                answer: 2,
-                connection: CONNECTIONS[1 - side],
-                first: sender_first,
-                lists_all: false,
-                pieces: false,
-                refuses: false,
-                unknown: false,
-                addresses: vec![],
-            };
+            let hello =
+                Hello { ask: 1, answer: 2, connection: CONNECTIONS[1 - side], first: sender_first, ..Hello::default() };
             (link, hello.encode())
         }
     };

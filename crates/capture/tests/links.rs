@@ -78,17 +78,7 @@ fn what_else_links_carry_is_recognised_and_is_no_packet() {
     let question = Header { asks: true, count: 5, ..alone };
     let piece = Piece { number: 3, action: Action::Response, offset: 0, bytes: 64 };
     let of_piece = edge_header(7, 1, 4);
-    let hello = Hello {
-        ask: 1,
-        answer: 2,
-        connection: 3,
-        first: Seq(4),
-        lists_all: false,
-        pieces: false,
-        refuses: false,
-        unknown: false,
-        addresses: vec![],
-    };
+    let hello = Hello { ask: 1, answer: 2, connection: 3, first: Seq(4), ..Hello::default() };
     for (carried, link_type) in carriers() {
         for (datagram, expected) in [
             (behind(&alone, true, None, &[]), LinkContent::Alone(alone)),

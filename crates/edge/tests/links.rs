@@ -55,14 +55,6 @@ fn connect(stage: &Stage, options: &Options, allow: &Allow) -> (Node, Node, [Con
     (listener, requester, sides)
 }
 
-/// Bytes that an interface of side B has sent.
-fn sent(stage: &Stage, interface: &str) -> u64 {
-    let table = stage.enter(Side::B, || std::fs::read_to_string("/proc/thread-self/net/dev").unwrap()).unwrap();
-    let line =
-        table.lines().find_map(|line| line.trim().strip_prefix(interface)?.strip_prefix(':')).unwrap().to_owned();
-    line.split_whitespace().nth(8).unwrap().parse().unwrap()
-}
-
 #[test]
 #[ignore = "needs root"]
 fn a_link_that_fails_under_way_is_left() {
@@ -90,7 +82,7 @@ fn a_link_that_fails_under_way_is_left() {
         let mut back = vec![0; 8 << 20];
         sides[1].read(area.address(), &mut back, OperationFlags::empty()).unwrap();
         assert!(back == bytes);
-        let shares: Vec<u64> = (0..links).map(|n| sent(&stage, &format!("eth{n}"))).collect();
+        let shares: Vec<u64> = stage.sent_by_links(Side::B).unwrap();
         assert!(shares.iter().all(|share| *share > 100_000), "all links were used: {shares:?}");
     }
 }

@@ -133,17 +133,7 @@ fn with_one_interface_every_datagram_is_its_own() {
 fn packets_over_several_links_and_their_hellos_stay_as_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.pcapng");
-    let hello = Hello {
-        ask: 1,
-        answer: 2,
-        connection: 3,
-        first: Seq(4),
-        lists_all: false,
-        pieces: false,
-        refuses: false,
-        unknown: false,
-        addresses: vec![],
-    };
+    let hello = Hello { ask: 1, answer: 2, connection: 3, first: Seq(4), ..Hello::default() };
     for datagram in [behind(), hello.encode()] {
         let mut capture = Capture::create(Dummy::default(), &path, &options(&INTERFACES)).unwrap();
         exchange(&mut capture, &datagram);

@@ -5,6 +5,7 @@
 //! veth pair when the process ends. The kernel kills a child when the thread that spawned it ends.
 
 mod child;
+pub mod counters;
 mod installation;
 pub mod iperf;
 pub mod old_kernel;

@@ -162,17 +162,7 @@ mod tests {
     }
 
     fn hello(connection: u32, first: u32) -> Hello {
-        Hello {
-            ask: 0,
-            answer: 0,
-            connection,
-            first: Seq(first),
-            lists_all: false,
-            pieces: false,
-            refuses: false,
-            unknown: false,
-            addresses: vec![],
-        }
+        Hello { connection, first: Seq(first), ..Hello::default() }
     }
 
     #[test]

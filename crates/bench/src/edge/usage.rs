@@ -1,10 +1,11 @@
 //! What a process has used: CPU time, packets, bytes on its links.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use serde::{Deserialize, Serialize};
 use weir_edge::Node;
+use weir_stage::counters::sent_by_links;
 
 /// Counted since the process began, or during a job.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -69,7 +70,7 @@ impl Usage {
             receives: counters.receives,
             empty_receives: counters.empty_receives,
             sleeps: counters.sleeps,
-            link_bytes: sent(&std::fs::read_to_string("/proc/thread-self/net/dev")?)?,
+            link_bytes: sent_by_links(&std::fs::read_to_string("/proc/thread-self/net/dev")?)?,
             parts,
         })
     }
@@ -98,30 +99,9 @@ impl Usage {
     }
 }
 
-/// Bytes that the interfaces `eth0`, `eth1` and so on have sent, from /proc/net/dev.
-fn sent(text: &str) -> Result<Vec<u64>> {
-    let mut interfaces: Vec<(usize, u64)> = vec![];
-    for (name, counters) in text.lines().filter_map(|line| line.trim().split_once(':')) {
-        if let Some(number) = name.strip_prefix("eth").and_then(|number| number.parse().ok()) {
-            let bytes = counters.split_whitespace().nth(8).context("no bytes sent in /proc/net/dev")?;
-            interfaces.push((number, bytes.parse()?));
-        }
-    }
-    interfaces.sort_unstable();
-    Ok(interfaces.into_iter().map(|(_, bytes)| bytes).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_of_interfaces_are_in_the_order_of_their_numbers() {
-        let text = "Inter-| Receive | Transmit\n face |bytes packets|bytes\n  lo: 1 0 0 0 0 0 0 0 2 0\n\
-                    eth10: 1 0 0 0 0 0 0 0 30 0\n  eth9: 1 0 0 0 0 0 0 0 20 0\n";
-        assert_eq!(sent(text).unwrap(), [20, 30]);
-        assert!(sent("eth0: 1 2").is_err());
-    }
 
     #[test]
     fn a_job_uses_the_difference() {

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::time::Instant;
+use weir_stage::counters::sent_bytes;
 use weir_stage::{Side, Stage};
 
 /// The share of the bytes before and after the time that counts.
@@ -61,25 +62,9 @@ fn middle(samples: &[(f64, u64)]) -> Result<f64> {
     Ok(time_of(1.0 - EDGE) - time_of(EDGE))
 }
 
-/// Sent bytes of an interface in the text of /proc/net/dev.
-fn sent_bytes(text: &str, interface: &str) -> Option<u64> {
-    let figures = text.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
-    // bytes packets errs drop fifo frame compressed multicast, received and then sent.
-    figures.split_whitespace().nth(8)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sent_bytes_of_the_interface_are_read() {
-        let text = "Inter-|   Receive  |  Transmit\n face |bytes packets\n  eth01: 1 1 1 1 1 1 1 1 1 1\n  \
-                    eth0: 10 2 0 0 0 0 0 0 2770 4 0 0 0 0 0 0\n    lo:5 0 0 0 0 0 0 0 7 0 0 0 0 0 0 0\n";
-        assert_eq!(sent_bytes(text, "eth0"), Some(2770));
-        assert_eq!(sent_bytes(text, "lo"), Some(7));
-        assert_eq!(sent_bytes(text, "eth1"), None);
-    }
 
     #[test]
     fn the_slow_first_and_last_tenth_do_not_count() {

@@ -194,8 +194,7 @@ fn many_peers_have_room_again_when_others_are_quiet() {
     let second = |n: u64| Instant(n * 1000 * MS);
     let made = (0..5000).filter(|n| peers.entry(key(*n), second(0)).is_some()).count();
     assert_eq!(made, 1024);
-    let ask = Hello { ask: 5, answer: 0, ..Hello::unknown(9) };
-    let ask = Hello { unknown: false, ..ask };
+    let ask = Hello { ask: 5, connection: 9, ..Hello::default() };
     let stranger = key(1 << 20);
     // None of them has a connection, or is asked: all go.
     assert!(peers.handle(stranger, &ask, second(0)).is_none(), "without room there is no answer");

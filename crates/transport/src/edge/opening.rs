@@ -207,9 +207,8 @@ fn hello(own: &Own<'_>, numbers: &Numbers, ask: u64, answer: u64) -> Hello {
         first: numbers.first,
         lists_all: own.lists_all,
         pieces: own.pieces,
-        refuses: false,
-        unknown: false,
         addresses: own.addresses.to_vec(),
+        ..Hello::default()
     }
 }
 

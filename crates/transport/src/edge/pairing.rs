@@ -78,7 +78,6 @@ fn network(address: &Address) -> (bool, u128) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_wire::edge::Seq;
 
     /// `addresses`: interface, address, prefix, speed.
     fn hello(lists_all: bool, addresses: &[(u8, &str, u8, u32)]) -> Hello {
@@ -90,8 +89,7 @@ mod tests {
             speed,
         };
         let addresses = addresses.iter().map(address).collect();
-        let (pieces, refuses, unknown) = (false, false, false);
-        Hello { ask: 0, answer: 0, connection: 0, first: Seq(0), lists_all, pieces, refuses, unknown, addresses }
+        Hello { lists_all, addresses, ..Hello::default() }
     }
 
     /// The links as text, checked from both sides.

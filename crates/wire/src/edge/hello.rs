@@ -48,8 +48,8 @@ const REFUSES: u8 = 1 << 2;
 const UNKNOWN: u8 = 1 << 3;
 const CHECK_LEN: usize = 4;
 
-/// A hello.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// A hello. By default it neither asks nor answers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Hello {
     pub ask: u64,
     pub answer: u64,
@@ -86,8 +86,7 @@ pub struct Address {
 impl Hello {
     /// Tells that a packet came for a connection that this side does not have.
     pub fn unknown(connection: u32) -> Hello {
-        let (lists_all, pieces, refuses, addresses) = (false, false, false, vec![]);
-        Hello { ask: 0, answer: 0, connection, first: Seq(0), lists_all, pieces, refuses, unknown: true, addresses }
+        Hello { connection, unknown: true, ..Hello::default() }
     }
 
     /// The connection that the sender of the hello does not have, although a packet came for it.
