@@ -93,12 +93,14 @@ local l = {
     count = ProtoField.uint32("weir_links.count", "Packets on this link before", base.DEC),
     order = ProtoField.uint32("weir_links.order", "Earlier packet", base.DEC),
     received = ProtoField.uint32("weir_links.received", "All have arrived before", base.DEC),
+    sent = ProtoField.uint32("weir_links.sent_us", "Sent, by the sender's clock (us)", base.DEC),
     check = ProtoField.uint32("weir_links.check", "Check", base.HEX),
     performed = ProtoField.uint32("weir_links.performed", "All have been performed before", base.DEC),
     failures = ProtoField.uint32("weir_links.failures", "Of them failed", base.DEC),
     heard = ProtoField.uint8("weir_links.heard", "Heard on link", base.DEC),
     held = ProtoField.uint32("weir_links.held_us", "Newest packet came before (us)", base.DEC),
     newest = ProtoField.uint32("weir_links.newest", "Count of the newest packet", base.DEC),
+    delay = ProtoField.uint32("weir_links.delay_us", "Its delay, with the difference of the clocks (us)", base.DEC),
     bitmap = ProtoField.bytes("weir_links.bitmap", "Arrived after that"),
     number = ProtoField.uint32("weir_links.piece.number", "Number", base.DEC),
     action = ProtoField.uint8("weir_links.piece.action", "Action", base.DEC, actions),
@@ -128,8 +130,8 @@ local bad_links = ProtoExpert.new("weir_links.malformed", "Malformed header of s
     expert.severity.ERROR)
 local bad_check = ProtoExpert.new("weir_links.bad_check", "Wrong check", expert.group.CHECKSUM, expert.severity.ERROR)
 links.experts = { bad_links, bad_check }
-local LINKS_HEADER, LINKS_ACK, LINKS_PIECE, LINKS_VERSION, LINKS_CHECK = 28, 12, 28, 2, 24
-local LINKS_HELLO, LINKS_HELLO_VERSION = 32, 1
+local LINKS_HEADER, LINKS_ACK, LINKS_PIECE, LINKS_VERSION, LINKS_CHECK = 32, 12, 28, 2, 28
+local LINKS_HEARD, LINKS_HELLO, LINKS_HELLO_VERSION = 12, 32, 1
 
 -- Whether the opcode has frames, and whether it belongs to a WRITE.
 local function kind(opcode)
@@ -256,7 +258,7 @@ local function links_front(buffer)
         if buffer:len() < front + LINKS_ACK then
             return nil
         end
-        front = front + LINKS_ACK + 8 * buffer(front + 8, 1):uint() + 4 * buffer(front + 9, 1):uint()
+        front = front + LINKS_ACK + LINKS_HEARD * buffer(front + 8, 1):uint() + 4 * buffer(front + 9, 1):uint()
     end
     if bit.band(flags, 0x20) ~= 0 then
         front = front + LINKS_PIECE
@@ -293,7 +295,8 @@ local function dissect_links_ack(buffer, tree, at)
         tree:add(l.heard, buffer(at, 1))
         tree:add(l.held, buffer(at + 2, 2), 2 * buffer(at + 2, 2):uint())
         tree:add(l.newest, buffer(at + 4, 4))
-        at = at + 8
+        tree:add(l.delay, buffer(at + 8, 4))
+        at = at + LINKS_HEARD
     end
     if words > 0 then
         tree:add(l.bitmap, buffer(at, 4 * words))
@@ -326,6 +329,7 @@ local function dissect_links(buffer, pinfo, tree, inner)
         subtree:add(l.order, buffer(16, 4))
     end
     subtree:add(l.received, buffer(20, 4))
+    subtree:add(l.sent, buffer(24, 4))
     local check = subtree:add(l.check, buffer(LINKS_CHECK, 4))
     if not links_check_is_right(buffer, front) then
         check:add_proto_expert_info(bad_check)

@@ -72,6 +72,7 @@ fn frame(sent: &Sent, encoding: Encoding) -> Option<Vec<u8>> {
         count: 0,
         packet,
         received: Seq(FIRST[1 - side]).plus(received),
+        sent: 0,
         asks: false,
     };
     let (link, payload) = match what {

@@ -262,3 +262,28 @@ fn an_interface_that_is_down_is_not_used() {
     let stall = pair.sides[1].performed.windows(2).map(|pair| pair[1].1 - pair[0].1).max();
     assert!(stall < Some(Duration::from_millis(5)), "{stall:?}");
 }
+
+/// Both sides have more to send than the links carry, one of them later: its acknowledgements wait behind packets of the
+/// other direction, which says nothing of the links in its own.
+#[test]
+fn both_directions_are_full() {
+    for bytes in [1500, 9000] {
+        for lines in [vec![Line::gigabits(1.0)], vec![Line::gigabits(1.0); 4], mixed()] {
+            let weights = vec![1; lines.len()];
+            let mut pair = EdgePair::new(&lines, &weights, Parameters::TUNED, Scheduler::Auto, 1);
+            let nominal: f64 = lines.iter().map(|line| line.rate / 8.0).sum();
+            let count = (nominal * 0.3 / f64::from(bytes)) as usize;
+            pair.sides[0].packets = vec![(bytes, Order::Any); count];
+            pair.run(ms(20));
+            pair.sides[1].packets = vec![(bytes, Order::Any); count];
+            pair.run(ms(100));
+            let before = [0, 1].map(|n| pair.sides[n].performed.len());
+            pair.run(ms(200));
+            for n in 0..2 {
+                let packets = pair.sides[n].performed.len() - before[n];
+                let share = packets as f64 * f64::from(bytes) / nominal / 0.1;
+                assert!(share > 0.98, "{} links, {bytes} bytes, side {n}: {share}", lines.len());
+            }
+        }
+    }
+}

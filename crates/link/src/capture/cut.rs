@@ -155,9 +155,10 @@ mod tests {
             count: 0,
             packet: packet.map(|(packet, _)| packet),
             received: Seq(3),
+            sent: 9,
             asks: false,
         };
-        let heard = vec![Heard { link: 0, newest: 1, held: 0 }];
+        let heard = vec![Heard { link: 0, newest: 1, held: 0, delay: 5 }];
         let ack = Ack { heard, bitmap: vec![0; 2], ..Ack::default() };
         let mut out = vec![0; 100];
         let len = header.emit(Some(&ack), None, &mut out);
@@ -167,8 +168,8 @@ mod tests {
         out
     }
 
-    /// 28 bytes of header, 12 of an acknowledgement, 8 for its link, 8 for its bitmap.
-    const FRONT: usize = 56;
+    /// 32 bytes of header, 12 of an acknowledgement, 12 for its link, 8 for its bitmap.
+    const FRONT: usize = 64;
 
     #[test]
     fn what_several_links_add_is_kept_with_the_headers() {

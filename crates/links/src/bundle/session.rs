@@ -103,7 +103,7 @@ impl Session {
         if self.connection.is_idle() {
             self.quiet_since = now;
         }
-        if self.waiting.is_empty() && self.connection.has_room() {
+        if self.waiting.is_empty() && self.connection.has_room(now) {
             let kept = out.pool.keep(packet);
             self.leave(now, kept, out);
         } else if self.waiting.len() < MOST_WAITING {
@@ -147,7 +147,7 @@ impl Session {
         while let Some((header, kept)) = self.connection.poll_again(now) {
             put(&self.ends, out, &header, None, kept.map_or(&[], Kept::bytes));
         }
-        while !self.waiting.is_empty() && self.connection.has_room() {
+        while !self.waiting.is_empty() && self.connection.has_room(now) {
             let Some(kept) = self.waiting.pop_front() else { break };
             self.leave(now, kept, out);
         }

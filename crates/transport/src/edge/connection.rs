@@ -2,7 +2,7 @@
 
 use super::order::{self, Sequencer};
 use super::parameters::Parameters;
-use super::receiver::{Arrival, Receiver};
+use super::receiver::{Arrival, Receiver, micros};
 use super::scheduler::Scheduler;
 use super::sender::{Departure, LinkState, Sender};
 use crate::Instant;
@@ -94,8 +94,8 @@ impl<C, T> Connection<C, T> {
     }
 
     /// Whether `send` takes a packet. The caller has one: if not, the links are taken to be what it waits for.
-    pub fn has_room(&mut self) -> bool {
-        self.sender.has_room()
+    pub fn has_room(&mut self, now: Instant) -> bool {
+        self.sender.has_room(now)
     }
 
     /// The number that the next packet gets.
@@ -129,7 +129,7 @@ impl<C, T> Connection<C, T> {
             self.receiver.acknowledge(now, self.sequencer.performed(), self.failures, &mut self.ack);
         }
         Some(Leaving {
-            header: header(departure, *order, self.peer, received),
+            header: header(now, departure, *order, self.peer, received),
             ack: fits.then_some(&self.ack),
             content,
         })
@@ -140,14 +140,15 @@ impl<C, T> Connection<C, T> {
         let (received, connection) = (self.receiver.received(), self.peer);
         let (departure, content) = self.sender.poll_again(now)?;
         let order = content.map_or(Order::Any, |(order, _)| *order);
-        Some((header(departure, order, connection, received), content.map(|(_, content)| content)))
+        Some((header(now, departure, order, connection, received), content.map(|(_, content)| content)))
     }
 
     /// An acknowledgement, if it is due, to be sent alone; the caller calls again until there is none. One that others do
     /// not follow soon goes on two links: one may not work in this direction, which this side does not notice.
     pub fn poll_ack(&mut self, now: Instant) -> Option<(Header, &Ack)> {
         let received = self.receiver.received();
-        let header = |link| Header { connection: self.peer, link, count: 0, packet: None, received, asks: false };
+        let (connection, sent) = (self.peer, micros(now));
+        let header = |link| Header { connection, link, count: 0, packet: None, received, sent, asks: false };
         if let Some(link) = self.once_more_on.take() {
             return Some((header(link), &self.ack));
         }
@@ -204,7 +205,7 @@ impl<C, T> Connection<C, T> {
         self.failures = self.failures.wrapping_add(1);
     }
 
-    /// When `handle_timeout` is to be called, and `poll_again` and `poll_ack` after it.
+    /// When `handle_timeout` is to be called, and `poll_again`, `send` and `poll_ack` after it.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.sender.poll_timeout().into_iter().chain(self.receiver.due()).min()
     }
@@ -220,7 +221,7 @@ impl<C, T> Connection<C, T> {
     }
 }
 
-fn header(departure: Departure, order: Order, connection: u32, received: Seq) -> Header {
+fn header(now: Instant, departure: Departure, order: Order, connection: u32, received: Seq) -> Header {
     let Departure { seq, link, count, asks } = departure;
-    Header { connection, link, count, packet: seq.map(|seq| (seq, order)), received, asks }
+    Header { connection, link, count, packet: seq.map(|seq| (seq, order)), received, sent: micros(now), asks }
 }

@@ -12,7 +12,7 @@ use super::operation::{Event, Memory, Operation};
 use super::reads;
 use super::sender::LinkState;
 use crate::Instant;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use weir_wire::edge::{Ack, Action, HEADER_LEN, Header, Order, PIECE_LEN, Piece, Seq};
 
 /// Notifications that wait for the program, at most.
@@ -32,7 +32,7 @@ pub struct Endpoint<B> {
     /// WRITEs of this side that were sent in part, and of which the peer is to forget the rest.
     withdrawn: VecDeque<u32>,
     /// WRITEs of the peer of which a part has been performed, by their numbers.
-    partial: HashMap<u32, Partial>,
+    partial: BTreeMap<u32, Partial>,
     /// More of them than packets in a window, and the one that is being sent, there cannot be.
     most_partial: usize,
     completed: VecDeque<Event>,
@@ -81,7 +81,7 @@ impl<B> Endpoint<B> {
             withdrawn: VecDeque::new(),
             responses: VecDeque::new(),
             requests: 0,
-            partial: HashMap::new(),
+            partial: BTreeMap::new(),
             most_partial: setup.parameters.window as usize + 1,
             completed: VecDeque::new(),
             notified: VecDeque::new(),
@@ -234,10 +234,13 @@ impl<B> Endpoint<B> {
 
     /// A piece of a WRITE has been performed, or has failed. Returns whether the WRITE has been performed.
     fn is_written(&mut self, piece: &Piece, total: u32, failed: bool) -> bool {
-        let mut partial = match self.partial.get(&piece.number) {
-            Some(partial) => *partial,
-            None if piece.bytes < total && self.partial.len() >= self.most_partial => return false,
-            None => Partial { missing: total, failed: false },
+        let is_full = self.partial.len() >= self.most_partial;
+        let mut whole = Partial { missing: total, failed: false };
+        let partial = match self.partial.get_mut(&piece.number) {
+            Some(partial) => partial,
+            None if piece.bytes >= total => &mut whole,
+            None if is_full => return false,
+            None => self.partial.entry(piece.number).or_insert(whole),
         };
         if failed && !partial.failed {
             self.connection.note_failure();
@@ -245,12 +248,11 @@ impl<B> Endpoint<B> {
         }
         partial.missing = partial.missing.saturating_sub(piece.bytes);
         partial.failed |= failed;
-        if partial.missing > 0 {
-            self.partial.insert(piece.number, partial);
-            return false;
+        let Partial { missing, failed } = *partial;
+        if missing == 0 && piece.bytes < total {
+            self.partial.remove(&piece.number);
         }
-        self.partial.remove(&piece.number);
-        !partial.failed
+        missing == 0 && !failed
     }
 
     /// Sends the next answer; returns whether it has.
@@ -261,7 +263,7 @@ impl<B> Endpoint<B> {
         send: &mut impl FnMut(Packet<'_, B>),
     ) -> bool {
         let has_none = self.failed.is_empty() && self.withdrawn.is_empty() && self.responses.is_empty();
-        if has_none || !self.connection.has_room() {
+        if has_none || !self.connection.has_room(now) {
             return false;
         }
         if let Some(number) = self.withdrawn.front().copied() {
@@ -306,7 +308,7 @@ impl<B> Endpoint<B> {
         send: &mut impl FnMut(Packet<'_, B>),
     ) -> bool {
         let seq = self.connection.next_seq();
-        let Some(next) = self.issued.next(seq).filter(|_| self.connection.has_room()) else { return false };
+        let Some(next) = self.issued.next(seq).filter(|_| self.connection.has_room(now)) else { return false };
         let bytes = match next.source {
             Some(local) => memory.read(local, next.piece.bytes, false),
             None => Ok(memory.nothing()),

@@ -1,25 +1,32 @@
 //! A link as its sender knows it: what is on the way, how fast it is, and whether it works.
 
 use super::health::{Health, Rank};
+use super::queue::{Delay, Queue};
 use super::rate::{Progress, Rate};
 use crate::Instant;
 use std::collections::VecDeque;
 use std::time::Duration;
-use weir_wire::edge::Seq;
+use weir_wire::edge::{Heard, Seq};
 
 /// What is lost is a running mean over about so many packets.
 const LOSS_MEMORY: f64 = 32.0;
 /// Bytes per second of a link of weight 1, until its rate is measured: 1 Gbit/s.
 const UNIT: f64 = 125e6;
-/// The most packets on a link while its shortest round trip is measured: they do not wait behind others for long.
+/// The most packets on a link while its delay is measured: they do not wait behind others for long.
 const MEASURED_BY: usize = 4;
-/// A packet does not wait for longer on a link, s, but at the caller. It must be longer than a sender sleeps.
-const LONGEST_QUEUE: f64 = 0.003;
+/// A packet does not wait for longer on a link, ns, but at the caller. It must be longer than a sender sleeps.
+const LONGEST_WAIT: u64 = 3_000_000;
+/// Answers come in turns, which are later than the first by no more than this, ns.
+const LATE_ANSWER: u64 = 1_000_000;
+/// A caller that waits for a link is told when a packet has to wait for so long, ns, so that it sends several then.
+const WAIT_AGAIN: u64 = 2_000_000;
 /// While the caller has more than the links take, a link that carries nothing is asked so often whether it has become
 /// better.
 const ASK_IDLE_EVERY: Duration = Duration::from_millis(20);
 /// Questions beyond these are forgotten, oldest first, if none is answered.
 const MOST_QUESTIONS: usize = 8;
+/// Packets that have arrived, but of which the peer has not said how long they took: as many are kept.
+const MOST_LANDED: usize = 1024;
 
 /// A link of a connection.
 #[derive(Debug)]
@@ -27,8 +34,13 @@ pub(super) struct Link {
     pub weight: u32,
     pub health: Health,
     pub rate: Rate,
+    pub queue: Queue,
     /// What was put on it and not heard of, oldest first.
     pub flight: VecDeque<Flying>,
+    /// What has arrived, but later than what was heard of last.
+    landed: VecDeque<Flying>,
+    /// How long it takes until the arrival of a packet is known, ns: the longest time lately.
+    back: u64,
     /// When the newest packet left that the peer has answered, and when a packet arrived at the peer last, as far as it is
     /// known.
     pub answered: Instant,
@@ -43,8 +55,9 @@ pub(super) struct Link {
     count: u32,
     /// When the latest was.
     latest: Instant,
-    /// Bytes of `flight`.
+    /// Bytes of `flight`, and of what was lost or taken back.
     in_flight: u64,
+    lost: u64,
     /// Share of its packets that are lost, and of how many the fate is known.
     loss: f64,
     fates: u64,
@@ -58,7 +71,9 @@ pub(super) struct Flying {
     pub seq: Option<Seq>,
     pub bytes: u32,
     pub at: Instant,
-    pub before: Progress,
+    /// Bytes that were put on the link up to it.
+    through: u64,
+    before: Progress,
 }
 
 impl Link {
@@ -68,7 +83,10 @@ impl Link {
             weight,
             health: Health::new(),
             rate: Rate::new(f64::from(weight) * UNIT),
+            queue: Queue::default(),
             flight: VecDeque::new(),
+            landed: VecDeque::new(),
+            back: 0,
             answered: Instant(0),
             heard: Instant(0),
             bytes: 0,
@@ -77,6 +95,7 @@ impl Link {
             count: 0,
             latest: Instant(0),
             in_flight: 0,
+            lost: 0,
             loss: 0.0,
             fates: 0,
         }
@@ -100,10 +119,14 @@ impl Link {
         let count = self.count;
         self.count = count.wrapping_add(1);
         self.latest = now;
-        let before = self.rate.leaves(now, self.flight.is_empty());
-        self.flight.push_back(Flying { count, seq, bytes, at: now, before });
-        self.in_flight += u64::from(bytes);
+        if self.flight.is_empty() {
+            self.rate.is_empty(now, self.bytes - self.lost);
+        }
         self.bytes += u64::from(bytes);
+        let (through, before) = (self.bytes, self.rate.progress());
+        self.flight.push_back(Flying { count, seq, bytes, at: now, through, before });
+        self.queue.put(now, self.rate.carries(u64::from(bytes)));
+        self.in_flight += u64::from(bytes);
         self.scheduled += u64::from(bytes);
         count
     }
@@ -113,21 +136,64 @@ impl Link {
         self.count.wrapping_sub(count) as i32 >= 1
     }
 
-    /// When a packet that is on its way was put on the link.
-    pub fn put_at(&self, count: u32) -> Option<Instant> {
-        let first = self.flight.front()?.count;
-        let place = self.flight.partition_point(|flying| flying.count.wrapping_sub(first) < count.wrapping_sub(first));
-        self.flight.get(place).filter(|flying| flying.count == count).map(|flying| flying.at)
-    }
-
-    /// Takes a packet off `flight`.
+    /// Takes a packet off `flight` of which the fate is known.
     pub fn take_off(&mut self, place: usize) -> Option<Flying> {
         let flying = self.flight.remove(place)?;
         self.in_flight -= u64::from(flying.bytes);
         if self.flight.is_empty() && std::mem::take(&mut self.draining) {
-            self.rate.forget_base();
+            self.forget_delays();
         }
         Some(flying)
+    }
+
+    /// Takes a packet off `flight` that is lost, or goes again elsewhere.
+    pub fn give_up(&mut self, place: usize) -> Option<Flying> {
+        let flying = self.take_off(place)?;
+        self.lost += u64::from(flying.bytes);
+        Some(flying)
+    }
+
+    /// Takes the oldest packet off `flight`: it has arrived, but how long it took is not known yet.
+    pub fn land(&mut self) -> Option<Flying> {
+        let flying = self.take_off(0)?;
+        if self.landed.len() == MOST_LANDED {
+            self.landed.pop_front();
+        }
+        self.landed.push_back(flying);
+        Some(flying)
+    }
+
+    /// It has run empty: its delays are measured anew.
+    pub fn forget_delays(&mut self) {
+        self.queue.forget_base();
+        self.rate.forget_shortest();
+    }
+
+    /// The packet with this count, if it has landed. Those before it are forgotten.
+    pub fn landed(&mut self, count: u32) -> Option<Flying> {
+        while let Some(flying) = self.landed.front().copied() {
+            let ahead = count.wrapping_sub(flying.count) as i32;
+            if ahead < 0 {
+                break;
+            }
+            self.landed.pop_front();
+            if ahead == 0 {
+                return Some(flying);
+            }
+        }
+        None
+    }
+
+    /// The peer says when a packet has come. `all`: the caller has no more for the links than it sent.
+    pub fn came(&mut self, now: Instant, heard: &Heard, flying: &Flying, all: bool) {
+        self.note_answer(Instant(now.0.saturating_sub(heard.held)), flying.at);
+        self.rate.took((now - flying.at).saturating_sub(Duration::from_nanos(heard.held)));
+        let behind = self.rate.carries(self.bytes - flying.through);
+        let carried = self.queue.came(now, flying.at, Delay(heard.delay), behind);
+        self.back = (now.0 - carried.0).max(self.back - self.back / 16);
+        let bytes = flying.through.saturating_sub(self.lost);
+        let progress = Progress { bytes, carried, left: flying.at, known: now };
+        self.rate.arrived(progress, flying.before, all);
     }
 
     /// The peer has answered a packet that left at `at`, and arrived about at `heard`.
@@ -155,28 +221,35 @@ impl Link {
         self.health.ask_at().or(idle.then(|| self.latest + ASK_IDLE_EVERY))
     }
 
-    /// Its shortest round trip is unknown.
+    /// The delay of the empty link is unknown.
     pub fn needs_measuring(&self) -> bool {
-        self.rate.base().is_none()
+        self.queue.base().is_none()
     }
 
     /// Whether another packet would not wait for long behind others.
-    pub fn takes_more(&self) -> bool {
-        let few = self.flight.len() < MEASURED_BY;
-        few || !self.needs_measuring() && self.queue() < LONGEST_QUEUE
+    pub fn takes_more(&self, now: Instant) -> bool {
+        match self.needs_measuring() {
+            true => self.flight.len() < MEASURED_BY,
+            false => self.queue.wait(now) < LONGEST_WAIT && self.is_heard_of(),
+        }
     }
 
-    /// When a packet of so many bytes that is put on it now would arrive, s from now: how links compare, not a promise.
-    pub fn expected_arrival(&self, bytes: u32) -> f64 {
-        let base = self.rate.base().unwrap_or_default().as_secs_f64();
-        self.queue() + f64::from(bytes) / self.rate.bytes_per_second() + base / 2.0
+    /// When the link takes several packets again; `None`: when something is heard of it.
+    pub fn takes_more_at(&self) -> Option<Instant> {
+        (!self.needs_measuring() && self.is_heard_of()).then(|| self.queue.waits_for(WAIT_AGAIN))
     }
 
-    /// How long a packet waits behind others, s.
-    fn queue(&self) -> f64 {
-        let base = self.rate.base().unwrap_or_default().as_secs_f64();
-        // What is on the way for no longer than the shortest round trip does not wait.
-        (self.in_flight as f64 / self.rate.bytes_per_second() - base).max(0.0)
+    /// When a packet of so many bytes that is put on it now would arrive, ns from now, plus what the clocks differ by: how
+    /// links compare. `than`: the delay of another empty link.
+    pub fn expected_arrival(&self, now: Instant, bytes: u32, than: Delay) -> i64 {
+        let longer = self.queue.base().map_or(0, |base| i64::from(base.longer_than(than)) * 1000);
+        (self.queue.wait(now) + self.rate.carries(u64::from(bytes))) as i64 + longer
+    }
+
+    /// Whether what is on the way is what a link that works may have: no more than waits for it, and than it carries until
+    /// that is known.
+    fn is_heard_of(&self) -> bool {
+        self.rate.carries(self.in_flight) < LONGEST_WAIT + self.back + LATE_ANSWER
     }
 }
 
@@ -190,17 +263,5 @@ mod tests {
         (0..1000).for_each(|n| _ = link.put(Instant(n), None, 0));
         assert_eq!(link.flight.len(), MOST_QUESTIONS);
         assert!(link.has_put(999) && !link.has_put(1000));
-    }
-
-    #[test]
-    fn a_packet_is_found_although_others_have_left() {
-        let mut link = Link::new(1);
-        link.count = u32::MAX - 2;
-        let counts: Vec<u32> = (0..6).map(|n| link.put(Instant(n), Some(Seq(0)), 10)).collect();
-        link.take_off(1);
-        link.take_off(2);
-        let found: Vec<_> = counts.iter().map(|count| link.put_at(*count).map(|at| at.0)).collect();
-        assert_eq!(found, [Some(0), None, Some(2), None, Some(4), Some(5)]);
-        assert_eq!(link.in_flight, 40);
     }
 }

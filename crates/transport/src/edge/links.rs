@@ -37,11 +37,12 @@ pub(super) struct Lost {
     pub put: Put,
 }
 
-/// A place on a link.
+/// A place on a link, and since when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Put {
     pub link: usize,
     pub count: u32,
+    pub at: Instant,
 }
 
 /// What the sender knows of its packets.
@@ -74,25 +75,31 @@ impl Links {
     }
 
     /// Whether a link takes a packet.
-    pub fn take_more(&self) -> bool {
-        self.schedule.may_choose(&self.all)
+    pub fn take_more(&self, now: Instant) -> bool {
+        self.schedule.may_choose(now, &self.all)
+    }
+
+    /// When a link takes packets again, if that is a matter of time.
+    pub fn take_more_at(&self) -> Option<Instant> {
+        self.schedule.may_choose_at(&self.all)
     }
 
     /// The link for a packet; `None`: none takes one. If possible, it is another than `not`.
     pub fn choose(&mut self, now: Instant, bytes: u32, not: Option<usize>) -> Option<usize> {
-        let chosen = self.schedule.choose(&self.all, bytes, not)?;
-        let may_drain = self.measures() && self.all.iter().filter(|link| link.is_up()).count() > 1;
-        let may_drain = may_drain && !self.all.iter().any(|link| link.draining);
-        let link = &mut self.all[chosen];
-        if !may_drain || !link.rate.base_is_old(now) {
+        let chosen = self.schedule.choose(now, &self.all, bytes, not)?;
+        if !self.measures() || !self.all[chosen].queue.base_is_old(now) {
             return Some(chosen);
         }
-        if link.flight.is_empty() {
-            link.rate.forget_base();
+        if self.all[chosen].flight.is_empty() {
+            self.all[chosen].forget_delays();
             return Some(chosen);
         }
-        link.draining = true;
-        let other = self.schedule.choose(&self.all, bytes, not);
+        let used = self.all.iter().filter(|link| link.is_up()).count();
+        if used < 2 || self.all.iter().any(|link| link.draining) {
+            return Some(chosen);
+        }
+        self.all[chosen].draining = true;
+        let other = self.schedule.choose(now, &self.all, bytes, not);
         // The caller has asked whether a link takes a packet. If this is the only one, it runs empty another time.
         self.all[chosen].draining = other.is_some();
         other.or(Some(chosen))
@@ -101,18 +108,18 @@ impl Links {
     /// Puts a packet on a link, or a question; returns its place, and whether the peer is to answer at once.
     pub fn put(&mut self, now: Instant, link: usize, seq: Option<Seq>, bytes: u32) -> (Put, bool) {
         let asks = seq.is_none() || self.measures() && self.all[link].needs_measuring();
-        (Put { link, count: self.all[link].put(now, seq, bytes) }, asks)
+        (Put { link, count: self.all[link].put(now, seq, bytes), at: now }, asks)
     }
 
-    /// When a packet was put at this place, if nothing has been heard of it.
-    pub fn put_at(&self, put: Put) -> Option<Instant> {
-        self.all[put.link].put_at(put.count)
+    /// The packets on a link that have been on it for so long, and their places.
+    pub fn put_by(&self, link: usize, now: Instant, time: Duration) -> impl Iterator<Item = (Seq, Put)> + '_ {
+        let old = self.all[link].flight.iter().take_while(move |flying| flying.at + time <= now);
+        old.filter_map(move |flying| Some((flying.seq?, Put { link, count: flying.count, at: flying.at })))
     }
 
     /// A packet that was put on this link only has arrived.
     pub fn arrived(&mut self, put: Put) {
-        let at = self.put_at(put).unwrap_or_default();
-        self.all[put.link].note_answer(Instant(0), at);
+        self.all[put.link].note_answer(Instant(0), put.at);
     }
 
     /// The peer has heard a packet on a link, and what was put on it before. `all`: the caller has no more for the links
@@ -121,6 +128,9 @@ impl Links {
         let n = usize::from(heard.link);
         if n >= self.all.len() || !self.all[n].has_put(heard.newest) {
             return;
+        }
+        if let Some(flying) = self.all[n].landed(heard.newest) {
+            self.all[n].came(now, heard, &flying, all);
         }
         let mut place = 0;
         while let Some(flying) = self.all[n].flight.get(place).copied() {
@@ -133,30 +143,33 @@ impl Links {
                 place += 1; // It may come yet.
                 continue;
             }
-            self.all[n].take_off(place);
+            let link = &mut self.all[n];
+            if arrived {
+                link.take_off(place)
+            } else {
+                link.give_up(place)
+            };
             if ahead == 0 {
-                let (link, held) = (&mut self.all[n], Duration::from_nanos(heard.held));
-                link.note_answer(Instant(now.0.saturating_sub(heard.held)), flying.at);
-                link.rate.took(now, (now - flying.at).saturating_sub(held));
+                link.came(now, heard, &flying, all);
             }
             match (flying.seq, arrived) {
                 (None, true) => self.question_answered(now, n),
                 (None, false) => self.all[n].health.not_answered(),
                 (Some(seq), false) => self.note_lost(n, &flying, seq),
-                (Some(seq), true) if ahead == 0 || packets.was_put_once(seq) => self.note_arrived(now, n, &flying, all),
+                (Some(seq), true) if ahead == 0 || packets.was_put_once(seq) => self.all[n].note_fate(false),
                 (Some(_), true) => {}
             }
         }
     }
 
     /// Takes what has arrived off the front of each link.
-    pub fn land(&mut self, now: Instant, packets: &impl Packets, all: bool) {
+    pub fn land(&mut self, packets: &impl Packets) {
         for n in 0..self.all.len() {
             while let Some(flying) = self.all[n].flight.front().copied() {
                 let Some(seq) = flying.seq.filter(|seq| packets.has_arrived(*seq)) else { break };
-                self.all[n].take_off(0);
+                self.all[n].land();
                 if packets.was_put_once(seq) {
-                    self.note_arrived(now, n, &flying, all);
+                    self.all[n].note_fate(false);
                 }
             }
         }
@@ -188,7 +201,7 @@ impl Links {
             while let Some((_, silent)) = self.overdue_at(n).filter(|(at, _)| *at <= now) {
                 if silent {
                     self.suspect(now, n, Cause::Silent);
-                } else if let Some(flying) = self.all[n].take_off(0)
+                } else if let Some(flying) = self.all[n].give_up(0)
                     && let Some(seq) = flying.seq
                 {
                     self.note_lost(n, &flying, seq);
@@ -260,7 +273,7 @@ impl Links {
 
     /// What is on a link goes again.
     fn recall(&mut self, n: usize) {
-        while let Some(flying) = self.all[n].take_off(0) {
+        while let Some(flying) = self.all[n].give_up(0) {
             if let Some(seq) = flying.seq {
                 self.goes_again(n, &flying, seq);
             }
@@ -293,19 +306,13 @@ impl Links {
         }
     }
 
-    fn note_arrived(&mut self, now: Instant, n: usize, flying: &Flying, all: bool) {
-        let link = &mut self.all[n];
-        link.note_fate(false);
-        link.rate.arrived(now, u64::from(flying.bytes), flying.at, flying.before, all);
-    }
-
     fn note_lost(&mut self, n: usize, flying: &Flying, seq: Seq) {
         self.all[n].note_fate(true);
         self.goes_again(n, flying, seq);
     }
 
     fn goes_again(&mut self, n: usize, flying: &Flying, seq: Seq) {
-        self.lost.push_back(Lost { seq, put: Put { link: n, count: flying.count } });
+        self.lost.push_back(Lost { seq, put: Put { link: n, count: flying.count, at: flying.at } });
     }
 
     fn others(&self, n: usize) -> impl Iterator<Item = &Link> {
@@ -315,13 +322,14 @@ impl Links {
 
 #[cfg(test)]
 mod tests {
+    use super::super::queue::Delay;
     use super::*;
 
     #[test]
     fn a_link_that_takes_a_packet_is_chosen_although_it_is_to_run_empty() {
         let mut links = Links::new(Parameters::TUNED, Scheduler::Auto, &[1, 1]);
         for n in 0..2 {
-            links.all[n].rate.took(Instant(1), Duration::from_micros(40));
+            links.all[n].queue.came(Instant(1), Instant(0), Delay(40), 0);
         }
         let now = Instant(0) + Duration::from_secs(6);
         let mut seq = Seq(0);
@@ -330,10 +338,10 @@ mod tests {
             seq = seq.next();
         };
         put(&mut links, 0);
-        while links.all[1].takes_more() {
+        while links.all[1].takes_more(now) {
             put(&mut links, 1);
         }
-        assert!(links.take_more() && links.all[0].rate.base_is_old(now));
+        assert!(links.take_more(now) && links.all[0].queue.base_is_old(now));
         assert_eq!(links.choose(now, 1500, None), Some(0));
         assert!(!links.all[0].draining, "it runs empty another time");
     }

@@ -10,7 +10,7 @@
 //! | `opening` | how two processes agree on a connection; `pairing`: which of their addresses are the ends of links |
 //! | `connection` | both halves as one |
 //! | `sender` | the window, and what goes again |
-//! | `links` | which link is next, losses, links that fail; `link`: what is on one; `rate`: how fast it is; `health`: whether it works; `scheduler`: which is chosen |
+//! | `links` | which link is next, losses, links that fail; `link`: what is on one; `rate`: how fast it is; `queue`: how long a packet waits for it; `health`: whether it works; `scheduler`: which is chosen |
 //! | `receiver` | what has arrived, and when the peer is told |
 //! | `order` | when a packet may be performed |
 //! | `endpoint` | MultiEdge's operations over a connection; `operation`: what they are; `issued`: those of this side; `reads`: what READs have asked for |
@@ -26,6 +26,7 @@ mod operation;
 mod order;
 mod pairing;
 mod parameters;
+mod queue;
 mod rate;
 mod reads;
 mod receiver;

@@ -38,6 +38,8 @@ struct Loss {
 struct Newest {
     count: u32,
     at: Instant,
+    /// As [`Heard`] has it.
+    delay: u32,
 }
 
 /// What a header says of a packet.
@@ -174,7 +176,8 @@ impl Receiver {
         let before = newest.map(|newest| newest.count);
         let ahead = before.map_or(1, |before| header.count.wrapping_sub(before) as i32);
         if ahead > 0 {
-            *newest = Some(Newest { count: header.count, at: now });
+            let delay = micros(now).wrapping_sub(header.sent);
+            *newest = Some(Newest { count: header.count, at: now, delay });
         }
         if before.is_none() { header.count > 0 } else { ahead > 1 }
     }
@@ -182,8 +185,8 @@ impl Receiver {
     fn describe(&mut self, now: Instant, ack: &mut Ack) {
         let links = self.links.iter().enumerate();
         ack.heard.extend(links.filter_map(|(link, newest)| {
-            let newest = (*newest)?;
-            Some(Heard { link: link as u8, newest: newest.count, held: (now - newest.at).as_nanos() as u64 })
+            let Newest { count, at, delay } = (*newest)?;
+            Some(Heard { link: link as u8, newest: count, held: (now - at).as_nanos() as u64, delay })
         }));
         // The packet at `received` itself is missing.
         let beyond = self.end.since(self.received.next()).max(0) as u32;
@@ -200,4 +203,9 @@ impl Receiver {
         let mask = self.arrived.len() as u32 - 1;
         &mut self.arrived[(seq.0 & mask) as usize]
     }
+}
+
+/// A time as headers have it.
+pub(super) fn micros(now: Instant) -> u32 {
+    (now.0 / 1000) as u32
 }

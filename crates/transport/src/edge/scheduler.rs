@@ -2,6 +2,8 @@
 
 use super::health::Rank;
 use super::link::Link;
+use super::queue::Delay;
+use crate::Instant;
 use std::cmp::Ordering;
 
 /// How links are chosen (thesis 2.5.2, but the last).
@@ -43,25 +45,35 @@ impl Schedule {
     }
 
     /// Whether a link takes a packet.
-    pub fn may_choose(&self, links: &[Link]) -> bool {
+    pub fn may_choose(&self, now: Instant, links: &[Link]) -> bool {
+        match self.scheduler {
+            // One that works and takes a packet is as good as any.
+            Scheduler::Auto if links.iter().any(|link| link.is_up() && !link.draining && link.takes_more(now)) => true,
+            Scheduler::Auto => earliest(now, links, 0, None).is_some(),
+            _ => links.iter().any(|link| link.health.rank() > Rank::Down),
+        }
+    }
+
+    /// When a link takes several packets again, if that is a matter of time.
+    pub fn may_choose_at(&self, links: &[Link]) -> Option<Instant> {
         let is_candidate = candidates(links, None);
-        links.iter().enumerate().any(|(n, link)| is_candidate(n, link) && (!self.measures() || link.takes_more()))
+        let candidates = links.iter().enumerate().filter(|(n, link)| self.measures() && is_candidate(*n, link));
+        candidates.filter_map(|(_, link)| link.takes_more_at()).min()
     }
 
     /// The link for a packet of so many bytes; `None`: no link takes one. If possible, it is another than `not`.
-    pub fn choose(&mut self, links: &[Link], bytes: u32, not: Option<usize>) -> Option<usize> {
+    pub fn choose(&mut self, now: Instant, links: &[Link], bytes: u32, not: Option<usize>) -> Option<usize> {
+        if self.measures() {
+            return earliest(now, links, bytes, not);
+        }
         let is_candidate = candidates(links, not);
         let mut candidates = links.iter().enumerate().filter(|(n, link)| is_candidate(*n, link));
         match self.scheduler {
             Scheduler::RoundRobin => self.next_in_turn(links, candidates.map(|(n, _)| n), |_| 1),
             Scheduler::WeightedRoundRobin => self.next_in_turn(links, candidates.map(|(n, _)| n), |link| link.weight),
-            Scheduler::Dynamic => {
+            Scheduler::Dynamic | Scheduler::Auto => {
                 let share = |link: &Link| link.scheduled as f64 / f64::from(link.weight);
                 least(&mut candidates, share)
-            }
-            Scheduler::Auto => {
-                let mut candidates = candidates.filter(|(_, link)| link.takes_more());
-                least(&mut candidates, |link| link.expected_arrival(bytes))
             }
         }
     }
@@ -97,6 +109,30 @@ fn candidates(links: &[Link], not: Option<usize>) -> impl Fn(usize, &Link) -> bo
     move |n, link| if some { is_preferred(n, link) } else { is_usable(link) }
 }
 
+/// The link on which a packet of so many bytes is expected to arrive first, of those that may be chosen and take a packet.
+fn earliest(now: Instant, links: &[Link], bytes: u32, not: Option<usize>) -> Option<usize> {
+    let than = links.iter().find_map(|link| link.queue.base()).unwrap_or(Delay(0));
+    // One turn for all: this is done for each packet. The best kind of links so far, and the best link of that kind.
+    let mut kind = (Rank::Down, false);
+    let mut best: Option<(i64, usize)> = None;
+    for (n, link) in links.iter().enumerate() {
+        let its = (link.health.rank(), Some(n) != not && !link.draining);
+        if its.0 == Rank::Down || its < kind {
+            continue;
+        }
+        if its > kind {
+            (kind, best) = (its, None);
+        }
+        if link.takes_more(now) {
+            let arrival = link.expected_arrival(now, bytes, than);
+            if best.is_none_or(|(earliest, _)| arrival < earliest) {
+                best = Some((arrival, n));
+            }
+        }
+    }
+    best.map(|(_, n)| n)
+}
+
 fn least(candidates: &mut dyn Iterator<Item = (usize, &Link)>, cost: impl Fn(&Link) -> f64) -> Option<usize> {
     let costs = candidates.map(|(n, link)| (n, cost(link)));
     costs.min_by(|a, b| a.1.partial_cmp(&b.1).unwrap_or(Ordering::Equal)).map(|(n, _)| n)
@@ -107,13 +143,12 @@ mod tests {
     use super::super::health::Cause;
     use super::*;
     use crate::Instant;
-    use std::time::Duration;
 
     fn chosen(scheduler: Scheduler, links: &mut [Link], packets: usize) -> Vec<usize> {
         let mut schedule = Schedule::new(scheduler);
         let mut all = vec![];
         for _ in 0..packets {
-            let n = schedule.choose(links, 1000, None).unwrap();
+            let n = schedule.choose(Instant(0), links, 1000, None).unwrap();
             links[n].put(Instant(0), None, 1000);
             all.push(n);
         }
@@ -135,7 +170,7 @@ mod tests {
         three[2].health.suspect(Instant(0), Cause::Silent);
         assert_eq!(chosen(Scheduler::RoundRobin, &mut three, 3), [1, 2, 1], "suspect ones are better than none");
         (1..3).for_each(|n| three[n].health.set_down());
-        assert_eq!(Schedule::new(Scheduler::RoundRobin).choose(&three, 1, None), None);
+        assert_eq!(Schedule::new(Scheduler::RoundRobin).choose(Instant(0), &three, 1, None), None);
     }
 
     #[test]
@@ -149,7 +184,8 @@ mod tests {
     fn by_bytes_and_by_arrival_the_links_share_by_their_rates() {
         for scheduler in [Scheduler::Dynamic, Scheduler::Auto] {
             let mut five = links(&[10, 1, 1, 1, 1]);
-            five.iter_mut().for_each(|link| link.rate.took(Instant(0), Duration::ZERO));
+            let carried = |link: &mut Link| link.queue.came(Instant(0), Instant(0), Delay(0), 0);
+            five.iter_mut().for_each(|link| _ = carried(link));
             let all = chosen(scheduler, &mut five, 1400);
             let share = |n: usize| all.iter().filter(|chosen| **chosen == n).count();
             assert!((990..=1010).contains(&share(0)), "{scheduler:?}: {}", share(0));
@@ -162,8 +198,8 @@ mod tests {
         let two = links(&[10, 1]);
         for scheduler in Scheduler::ALL {
             let mut schedule = Schedule::new(scheduler);
-            assert_eq!(schedule.choose(&two, 1, Some(0)), Some(1), "{scheduler:?}");
-            assert_eq!(schedule.choose(&two[..1], 1, Some(0)), Some(0), "but not if it is the only one");
+            assert_eq!(schedule.choose(Instant(0), &two, 1, Some(0)), Some(1), "{scheduler:?}");
+            assert_eq!(schedule.choose(Instant(0), &two[..1], 1, Some(0)), Some(0), "but not if it is the only one");
         }
     }
 }

@@ -30,6 +30,8 @@ pub struct Sender<C> {
     last_again: bool,
     /// A packet was refused since the last acknowledgement, or before it: the caller has more than the links take.
     refused: [bool; 2],
+    /// The caller has a packet that no link took.
+    waits: bool,
     /// Memory for the packets of an acknowledgement.
     arrived: Vec<Seq>,
 }
@@ -96,15 +98,16 @@ impl<C> Sender<C> {
             quiet: (Instant(0), 0),
             last_again: false,
             refused: [false; 2],
+            waits: false,
             arrived: Vec::new(),
         }
     }
 
     /// Whether the window has room for a packet, and a link takes one. If not, the links are taken to be what the caller
     /// waits for.
-    pub fn has_room(&mut self) -> bool {
-        let room = !self.is_full() && self.links.take_more();
-        self.refused[0] |= !room;
+    pub fn has_room(&mut self, now: Instant) -> bool {
+        let room = !self.is_full() && self.links.take_more(now);
+        self.note_room(room);
         room
     }
 
@@ -142,10 +145,8 @@ impl<C> Sender<C> {
     /// A new packet of so many bytes. `None`: there is no room.
     pub fn send(&mut self, now: Instant, bytes: u32, content: C) -> Option<(Departure, &C)> {
         let link = if self.is_full() { None } else { self.links.choose(now, bytes, None) };
-        let Some(link) = link else {
-            self.refused[0] = true;
-            return None;
-        };
+        self.note_room(link.is_some());
+        let link = link?;
         let seq = self.window.next;
         if self.is_idle() {
             // The peer had nothing to answer before.
@@ -167,10 +168,7 @@ impl<C> Sender<C> {
             return Some((Departure { seq: None, link: link as u8, count, asks }, None));
         }
         if self.late_at().is_some_and(|at| at <= now) {
-            let first = self.window.first;
-            let index = self.window.index(first);
-            self.window.sent[index].iter_mut().for_each(|sent| sent.waits = true);
-            self.again.push_front(first);
+            self.note_late(now);
         }
         let seq = self.next_again()?;
         let index = self.window.index(seq);
@@ -178,6 +176,8 @@ impl<C> Sender<C> {
         sent.waits = true;
         let Some(link) = self.links.choose(now, sent.bytes, Some(sent.put.link)) else {
             self.again.push_front(seq);
+            // If a link takes packets, but not this one, something is heard before the others do.
+            self.waits = !self.links.take_more(now);
             return None;
         };
         let (put, asks) = self.links.put(now, link, Some(seq), sent.bytes);
@@ -215,29 +215,31 @@ impl<C> Sender<C> {
         if first.before(received) {
             self.window.first = received;
         }
-        let all = self.refused == [false; 2];
-        let Some(ack) = ack else { return self.links.land(now, &self.window, all) };
+        let Some(ack) = ack else { return self.links.land(&self.window) };
         if self.performed.0.before(ack.performed) && ack.performed.since(self.window.first) <= 0 {
             self.performed = (ack.performed, ack.failures);
             self.quiet = (now, 0);
         }
+        let all = self.refused == [false; 2];
         self.refused = [false, self.refused[0]];
         for heard in &ack.heard {
             self.links.hear(now, heard, &self.window, all);
         }
-        self.links.land(now, &self.window, all);
+        self.links.land(&self.window);
         self.links.judge_losses(now);
     }
 
-    /// When `handle_timeout` and then `poll_again` are to be called.
+    /// When `handle_timeout` and then `poll_again` and `send` are to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let coarse = (!self.is_idle()).then(|| self.coarse_at());
         let links = self.links.poll_timeout(!self.is_idle(), self.asks_idle_links());
-        links.into_iter().chain(coarse).chain(self.late_at()).min()
+        let room = if self.waits && !self.is_full() { self.links.take_more_at() } else { None };
+        links.into_iter().chain(coarse).chain(self.late_at()).chain(room).min()
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.waits = false;
         self.links.handle_timeout(now);
         if !self.is_idle() && self.coarse_at() <= now {
             self.quiet = (now, self.quiet.1.saturating_add(1));
@@ -254,6 +256,12 @@ impl<C> Sender<C> {
 
     fn is_full(&self) -> bool {
         self.window.next.since(self.window.first) >= self.parameters.window as i32
+    }
+
+    /// The caller has a packet, for which there is room or not.
+    fn note_room(&mut self, room: bool) {
+        self.waits = !room;
+        self.refused[0] |= !room;
     }
 
     /// Whether links that carry nothing are to be asked: the caller has more than the links take.
@@ -293,8 +301,31 @@ impl<C> Sender<C> {
             return None;
         }
         let sent = self.window.get(self.window.first).filter(|sent| !sent.waits)?;
-        let usual = self.links.round_trip_of_others(sent.put.link)?;
-        self.links.put_at(sent.put).map(|at| at + LATE_AFTER * usual + self.parameters.ack_delay)
+        Some(sent.put.at + self.late_after(sent.put.link)?)
+    }
+
+    /// After how long a packet on a link is late.
+    fn late_after(&self, link: usize) -> Option<Duration> {
+        let usual = self.links.round_trip_of_others(link)?;
+        Some(LATE_AFTER * usual + self.parameters.ack_delay)
+    }
+
+    /// Enters the oldest packet into `again`, and what is late on the same link: the window waits for all of them.
+    fn note_late(&mut self, now: Instant) {
+        let first = self.window.first;
+        let Some(Put { link, .. }) = self.window.get(first).map(|sent| sent.put) else { return };
+        let Some(after) = self.late_after(link) else { return };
+        let index = self.window.index(first);
+        self.window.sent[index].iter_mut().for_each(|sent| sent.waits = true);
+        self.again.push_back(first);
+        for (seq, put) in self.links.put_by(link, now, after) {
+            let index = self.window.index(seq);
+            let is_it = |sent: &&mut Sent<C>| sent.put == put && !sent.waits;
+            if let Some(sent) = self.window.sent[index].as_mut().filter(is_it) {
+                sent.waits = true;
+                self.again.push_back(seq);
+            }
+        }
     }
 
     fn coarse_at(&self) -> Instant {

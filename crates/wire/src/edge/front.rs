@@ -46,11 +46,12 @@ mod tests {
 
     #[test]
     fn the_front_is_what_the_header_writes() {
-        let heard = (0..5).map(|link| Heard { link, newest: 7, held: 0 }).collect();
+        let heard = (0..5).map(|link| Heard { link, newest: 7, held: 0, delay: 5 }).collect();
         let ack = Ack { heard, bitmap: vec![1; 9], ..Ack::default() };
         let piece = Piece { number: 1, action: Action::Response, offset: 0, bytes: 4 };
         for packet in [None, Some((Seq(7), Order::Any))] {
-            let header = Header { connection: 9, link: 3, count: 0, packet, received: Seq(1), asks: false };
+            let header =
+                Header { connection: 9, link: 3, count: 0, packet, received: Seq(1), sent: 0x5152_5354, asks: false };
             for ack in [None, Some(&ack)] {
                 for piece in [None, packet.map(|_| &piece)] {
                     let mut bytes = vec![0; HEADER_LEN + MAX_ACK_LEN + PIECE_LEN];

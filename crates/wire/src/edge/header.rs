@@ -16,7 +16,9 @@ pub(super) const MAX_WORDS: usize = 128;
 /// The unit of times in an acknowledgement, ns.
 const HELD_UNIT: u64 = 2_000;
 /// Where the check is in the header.
-const CHECK: std::ops::Range<usize> = 24..28;
+const CHECK: std::ops::Range<usize> = 28..32;
+/// The front of a packet without an acknowledgement is no longer.
+const SHORT: usize = Raw::LEN + PIECE_LEN;
 
 pub(super) const PACKET: u8 = 1 << 0;
 pub(super) const ACK: u8 = 1 << 1;
@@ -40,6 +42,8 @@ pub struct Header {
     pub packet: Option<(Seq, Order)>,
     /// All packets before this one have arrived.
     pub received: Seq,
+    /// When the packet was sent, µs of the sender's clock, of which only differences mean something.
+    pub sent: u32,
     /// The sender asks for an acknowledgement.
     pub asks: bool,
 }
@@ -53,6 +57,8 @@ pub struct Heard {
     pub newest: u32,
     /// How long ago it came, ns; in steps of 2 µs, at most 131 ms.
     pub held: u64,
+    /// When it came by the clock of this side, less `Header::sent`, µs: how long it took, plus what the clocks differ by.
+    pub delay: u32,
 }
 
 /// An acknowledgement. One that is parsed takes the place, and the memory, of an earlier one.
@@ -92,6 +98,7 @@ impl Header {
             count: self.count.into(),
             order: after.0.into(),
             received: self.received.0.into(),
+            sent: self.sent.into(),
             check: U32::ZERO,
         };
         out[..Raw::LEN].copy_from_slice(raw.as_bytes());
@@ -140,6 +147,7 @@ impl Header {
             count: raw.count.get(),
             packet: has_packet.then_some((seq, order)),
             received: Seq(raw.received.get()),
+            sent: raw.sent.get(),
             asks: raw.flags & ASKS != 0,
         };
         let has_ack = raw.flags & ACK != 0;
@@ -149,15 +157,27 @@ impl Header {
             false => Ok((None, rest)),
         }
         .map_err(|error| error.unwrap_or(truncated))?;
-        let mut check = crc32fast::Hasher::new();
-        check.update(&bytes[..CHECK.start]);
-        check.update(&[0; 4]);
-        check.update(&bytes[CHECK.end..bytes.len() - rest.len()]);
-        if check.finalize() != raw.check.get() {
+        if check(&bytes[..bytes.len() - rest.len()]) != raw.check.get() {
             return Err(EdgeError::Check);
         }
         Ok(Parsed { header, has_ack, piece, rest })
     }
+}
+
+/// CRC-32 of a front, with zeros in place of what it has.
+fn check(front: &[u8]) -> u32 {
+    // Most are short, and one call is cheaper than three.
+    let mut short = [0; SHORT];
+    if let Some(short) = short.get_mut(..front.len()) {
+        short.copy_from_slice(front);
+        short[CHECK].fill(0);
+        return crc32fast::hash(short);
+    }
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&front[..CHECK.start]);
+    hasher.update(&[0; 4]);
+    hasher.update(&front[CHECK.end..]);
+    hasher.finalize()
 }
 
 /// A packet that has been parsed.
@@ -196,7 +216,8 @@ impl Ack {
         let mut at = RawAck::LEN;
         for heard in &self.heard {
             let held = (heard.held / HELD_UNIT).min(u64::from(u16::MAX)) as u16;
-            let raw = RawHeard { link: heard.link, zero: 0, held: held.into(), newest: heard.newest.into() };
+            let (newest, delay) = (heard.newest.into(), heard.delay.into());
+            let raw = RawHeard { link: heard.link, zero: 0, held: held.into(), newest, delay };
             out[at..at + RawHeard::LEN].copy_from_slice(raw.as_bytes());
             at += RawHeard::LEN;
         }
@@ -238,7 +259,7 @@ impl Ack {
             }
             seen |= 1 << raw.link;
             let held = u64::from(raw.held.get()) * HELD_UNIT;
-            self.heard.push(Heard { link: raw.link, newest: raw.newest.get(), held });
+            self.heard.push(Heard { link: raw.link, newest: raw.newest.get(), held, delay: raw.delay.get() });
         }
         self.bitmap.extend(bitmap.iter().map(|word| word.get()));
         Ok(rest)
@@ -258,6 +279,7 @@ struct Raw {
     count: U32,
     order: U32,
     received: U32,
+    sent: U32,
     check: U32,
 }
 
@@ -288,6 +310,7 @@ struct RawHeard {
     zero: u8,
     held: U16,
     newest: U32,
+    delay: U32,
 }
 
 impl RawHeard {
@@ -306,12 +329,13 @@ mod tests {
             count: 0x2122_2324,
             packet: Some((Seq(0x1112_1314), Order::AfterAll(Seq(0x3132_3334)))),
             received: Seq(0x4142_4344),
+            sent: 0x9192_9394,
             asks: true,
         }
     }
 
     fn ack() -> Ack {
-        let heard = vec![Heard { link: 63, newest: 0x6162_6364, held: 0x0506 * 2_000 }];
+        let heard = vec![Heard { link: 63, newest: 0x6162_6364, held: 0x0506 * 2_000, delay: 0xa1a2_a3a4 }];
         Ack { performed: Seq(0x5152_5354), failures: 0x8182_8384, heard, bitmap: vec![0x7172_7374, 1] }
     }
 
@@ -331,11 +355,12 @@ mod tests {
             &[0x21, 0x22, 0x23, 0x24],
             &[0x31, 0x32, 0x33, 0x34],
             &[0x41, 0x42, 0x43, 0x44],
+            &[0x91, 0x92, 0x93, 0x94],
             &[0, 0, 0, 0],
             &[0x51, 0x52, 0x53, 0x54],
             &[0x81, 0x82, 0x83, 0x84],
             &[1, 2, 0, 0],
-            &[63, 0, 5, 6, 0x61, 0x62, 0x63, 0x64],
+            &[63, 0, 5, 6, 0x61, 0x62, 0x63, 0x64, 0xa1, 0xa2, 0xa3, 0xa4],
             &[0x71, 0x72, 0x73, 0x74, 0, 0, 0, 1],
         ];
         let (header, ack) = (header(), ack());
@@ -371,7 +396,8 @@ mod tests {
 
     #[test]
     fn the_largest_acknowledgement_fits() {
-        let heard = (0..MAX_LINKS as u8).map(|link| Heard { link, newest: u32::MAX, held: u64::MAX }).collect();
+        let heard =
+            (0..MAX_LINKS as u8).map(|link| Heard { link, newest: u32::MAX, held: u64::MAX, delay: 0 }).collect();
         let ack = Ack { performed: Seq(1), failures: 1, heard, bitmap: vec![u32::MAX; MAX_WORDS] };
         let emitted = bytes(&header(), Some(&ack));
         assert_eq!(emitted.len(), HEADER_LEN + MAX_ACK_LEN);
@@ -404,7 +430,7 @@ mod tests {
         assert_eq!(with(ack + 8, 65), Err(EdgeError::Links(65)));
         assert_eq!(with(ack + 12, 64), Err(EdgeError::Link(64)));
         assert_eq!(with(ack + 9, 129), Err(EdgeError::Bitmap(129)));
-        let twice = Ack { heard: vec![Heard { link: 3, newest: 0, held: 0 }; 2], ..Ack::default() };
+        let twice = Ack { heard: vec![Heard { link: 3, newest: 0, held: 0, delay: 0 }; 2], ..Ack::default() };
         assert_eq!(parse(&bytes(&header(), Some(&twice))), Err(EdgeError::Twice(3)));
         let none = Header { packet: None, asks: false, count: 0, ..header() };
         for at in [8, 12, 16] {

@@ -103,7 +103,7 @@ fn piece(input: &mut Input<'_>) -> Piece {
 fn ack(input: &mut Input<'_>, next: Seq) -> Ack {
     let heard = |input: &mut Input<'_>, link| {
         let newest = if input.byte().is_multiple_of(4) { input.word() } else { u32::from(input.byte()) };
-        Heard { link, newest, held: u64::from(input.byte()) << (input.byte() % 40) }
+        Heard { link, newest, held: u64::from(input.byte()) << (input.byte() % 40), delay: input.word() }
     };
     let links = input.byte() % 6;
     Ack {
@@ -160,6 +160,7 @@ pub fn edge(bytes: &[u8]) {
                     count: if input.byte().is_multiple_of(4) { input.word() } else { u32::from(input.byte()) },
                     packet,
                     received: near(&mut input, victim.next.minus(WINDOW)),
+                    sent: u32::from(input.byte()) << (input.byte() % 32),
                     asks: input.byte().is_multiple_of(4),
                 };
                 let ack = input.byte().is_multiple_of(2).then(|| ack(&mut input, victim.next));
