@@ -85,14 +85,14 @@ impl Costs {
             memory: 4.0,
             translate: 100.0,
             remap: 1000.0,
-            flush: 500.0,
-            flush_page: 500.0,
-            wire: 11_000.0,
+            flush: 740.0,
+            flush_page: 950.0,
+            wire: 11_300.0,
             coalescing: 30_000.0,
         };
         match platform {
             Platform::Base => base,
-            Platform::ZeroCopy => Costs { copy_out: 0.73, copy_in: 0.57, copy_accesses: 1.0, ..base },
+            Platform::ZeroCopy => Costs { copy_out: 0.73, copy_in: 0.66, copy_accesses: 1.0, ..base },
         }
     }
 
