@@ -17,6 +17,8 @@ use std::time::Duration;
 use weir_transport::Instant;
 use weir_transport::edge::{Action, Endpoint, Event, Piece};
 
+/// Payload of so many bytes is always copied: adapters take short packets in one piece (E 3.3.3).
+const SHORT: u32 = 12;
 /// How long program and thread run in turn where both have work for one CPU. Assumed.
 const QUANTUM: Duration = Duration::from_micros(100);
 
@@ -218,6 +220,7 @@ impl Host {
             let bytes = packet.payload();
             let send = match self.sending {
                 Sending::Copied => self.copy(now, core, bytes, self.costs.copy_out),
+                Sending::Gathered if bytes <= SHORT => self.copy(now, core, bytes, self.costs.copy_out),
                 Sending::Gathered => translate * f64::from(bytes.div_ceil(PAGE)),
                 Sending::Skipped => 0.0,
             };
