@@ -114,7 +114,10 @@ impl Host {
     /// All that happens at this time; `out` gets each packet that leaves, with its link and when it has left.
     pub fn advance(&mut self, now: Instant, out: &mut impl FnMut(usize, Instant, Packet)) {
         for adapter in &mut self.adapters {
-            self.traffic.add(now, adapter.advance(now));
+            let bytes = adapter.advance(now);
+            if bytes > 0 {
+                self.traffic.add(now, bytes);
+            }
         }
         if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
             self.endpoint.handle_timeout(now);
@@ -168,7 +171,7 @@ impl Host {
             (0..self.adapters.len()).for_each(|n| self.collect(now, core, n));
         }
         match self.thread.arrived.is_empty() {
-            true => self.enabled = true,
+            true => self.enabled = !self.thread.is_awake,
             false => self.call(now),
         }
     }

@@ -25,7 +25,7 @@ use crate::statistics::median;
 use anyhow::{Result, ensure};
 use std::time::Duration;
 use weir_transport::Instant;
-use weir_transport::edge::{Endpoint, Parameters, Seq, Setup};
+use weir_transport::edge::{Endpoint, Parameters, Scheduler, Seq, Setup};
 use weir_wire::edge::{HEADER_LEN, PIECE_LEN};
 
 /// What reports call the simulated hosts.
@@ -49,8 +49,7 @@ pub fn with(setting: &Setting, costs: Costs) -> Result<Found> {
     let mut world = World::new(setting, costs);
     // All bytes of a full window, and of some operations.
     let nominal = setting.links.nominal();
-    let window =
-        f64::from(Parameters::MULTIEDGE.window) * f64::from(setting.mtu.min(setting.size + 100)) * 8.0 / nominal;
+    let window = f64::from(parameters(setting).window) * f64::from(setting.mtu.min(setting.size + 100)) * 8.0 / nominal;
     let operations = OPERATIONS * f64::from(setting.size) * 8.0 / nominal;
     let (warm, length) = match setting.test {
         Test::PingPong => (operations / 4.0, operations * 2.0),
@@ -61,6 +60,11 @@ pub fn with(setting: &Setting, costs: Costs) -> Result<Found> {
     world.run(world.now + time(length).max(LEAST));
     let seconds = world.now - before.at;
     Ok(world.seen().since(&before, seconds.as_secs_f64(), setting.test))
+}
+
+/// The thesis' for its schedulers, and Weir's for its own.
+fn parameters(setting: &Setting) -> Parameters {
+    if setting.scheduler == Scheduler::Auto { Parameters::TUNED } else { Parameters::MULTIEDGE }
 }
 
 struct World {
@@ -86,7 +90,7 @@ impl World {
         // Whole pages, if they are to be remapped.
         let payload = if matches!(setting.receiving, Receiving::Remapped(_)) { most / PAGE * PAGE } else { most };
         let host = |n: usize| {
-            let parameters = Parameters::MULTIEDGE;
+            let parameters = parameters(setting);
             let setup = Setup { parameters, scheduler: setting.scheduler, peer: 1, first: [FIRST[n], FIRST[1 - n]] };
             Host::new(setting, costs, Endpoint::new(setup, &setting.links.weights, payload), n == 0)
         };
