@@ -98,19 +98,25 @@ impl World {
     }
 
     fn run(&mut self, end: Instant) {
+        self.advance(0);
+        self.advance(1);
         loop {
-            for n in 0..2 {
-                let mut left = vec![];
-                self.hosts[n].advance(self.now, &mut |link, at, packet| left.push((link, at + self.wire, packet)));
-                for (link, at, packet) in left {
-                    self.hosts[1 - n].adapters[link].expect(at, packet);
-                }
-            }
-            let next = self.hosts.iter().filter_map(|host| host.next(self.now)).min();
-            let Some(next) = next.filter(|next| *next <= end) else { break };
-            self.now = self.now.max(next);
+            let next = [0, 1].map(|n| self.hosts[n].next(self.now));
+            let Some(first) = next.into_iter().flatten().min().filter(|first| *first <= end) else { break };
+            self.now = self.now.max(first);
+            let now = self.now;
+            let is_due = next.map(|next| next.is_some_and(|next| next <= now));
+            (0..2).filter(|n| is_due[*n]).for_each(|n| self.advance(n));
         }
         self.now = self.now.max(end);
+    }
+
+    /// What happens at a host now; what leaves it comes to the other.
+    fn advance(&mut self, n: usize) {
+        let [client, server] = &mut self.hosts;
+        let (host, peer) = if n == 0 { (client, server) } else { (server, client) };
+        let wire = self.wire;
+        host.advance(self.now, &mut |link, at, packet| peer.adapters[link].expect(at + wire, packet));
     }
 
     fn seen(&self) -> Seen {
