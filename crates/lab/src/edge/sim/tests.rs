@@ -1,5 +1,5 @@
 use super::*;
-use crate::edge::setting::{Links, Platform, Sending};
+use crate::edge::setting::{Flush, Links, Platform, Sending};
 
 fn gbits(setting: &Setting, costs: Costs) -> f64 {
     with(setting, costs).unwrap().gbits
@@ -57,4 +57,27 @@ fn a_cpu_is_not_used_for_more_than_its_time() {
     let skipped = Setting::base(Links::of(1, 1.0), Test::OneWay, 131_072).moving(Sending::Skipped, Receiving::Skipped);
     assert_eq!(Setting { platform: Platform::ZeroCopy, ..skipped.clone() }.links, skipped.links);
     assert_eq!(found(&skipped).unwrap().cpu.map(|side| side.send + side.receive), [0.0, 0.0]);
+}
+
+#[test]
+fn whole_pages_are_remapped_and_others_copied() {
+    let setting = Setting::zero_copy(Test::OneWay, 65_536).moving(Sending::Gathered, Receiving::Remapped(Flush::Full));
+    let aligned = found(&setting).unwrap().cpu[1];
+    assert!(aligned.receive == 0.0 && aligned.remap > 0.3, "{aligned:?}");
+    // A page's worth of each operation is before the first whole page of the destination, and behind the last.
+    let Found { gbits, cpu: [_, odd], .. } = found(&Setting { offset: 1, ..setting }).unwrap();
+    let copied = gbits / 8.0 * Costs::of(Platform::ZeroCopy).copy_in / 16.0;
+    assert!((odd.receive / copied - 1.0).abs() < 0.05 && odd.remap > 0.3, "{odd:?}, {copied}");
+}
+
+#[test]
+fn interrupts_are_few_where_the_thread_always_has_work() {
+    let base = Setting::base(Links::of(8, 1.0), Test::TwoWay, 131_072);
+    let notice = |setting: &Setting| found(setting).unwrap().cpu[0].notice;
+    assert!(notice(&base) < 0.05, "{}", notice(&base));
+    // A program that only sends gets them.
+    assert!(notice(&Setting { test: Test::OneWay, ..base.clone() }) > 0.3);
+    // With polling, the thread takes what is left of its own CPU.
+    let polled = found(&Setting { test: Test::OneWay, ..base }.polling()).unwrap().cpu[0];
+    assert!(polled.notice > 0.9 && (polled.total() - 2.0).abs() < 0.05, "{polled:?}");
 }
