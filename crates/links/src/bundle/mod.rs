@@ -216,6 +216,14 @@ impl<C: Carrier> Carrier for Bundle<C> {
         Ok(inbox.arrivals.len())
     }
 
+    fn wants_socket(&mut self) -> bool {
+        self.inner.wants_socket()
+    }
+
+    fn add_socket(&mut self) -> io::Result<()> {
+        self.inner.add_socket()
+    }
+
     fn look_everywhere(&mut self) {
         self.inner.look_everywhere();
     }

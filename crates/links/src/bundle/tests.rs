@@ -211,6 +211,13 @@ fn a_burst_that_passes_is_as_it_was() {
 }
 
 #[test]
+fn the_most_frequent_link_may_have_a_socket() {
+    let mut world = World::new([&[1, 2], &[]], 1);
+    let carrier = &mut world.machines[0].carrier;
+    assert!(carrier.wants_socket() && carrier.add_socket().is_ok());
+}
+
+#[test]
 fn many_peers_have_room_again_when_others_are_quiet() {
     let interfaces = Interfaces::default();
     let parameters = (Parameters::TUNED, Scheduler::Auto);

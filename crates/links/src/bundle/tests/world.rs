@@ -104,6 +104,14 @@ impl Carrier for Sockets {
         Ok(inbox.arrivals.len())
     }
 
+    fn wants_socket(&mut self) -> bool {
+        true
+    }
+
+    fn add_socket(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     fn max_segments(&self) -> usize {
         64
     }
