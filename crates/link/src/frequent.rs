@@ -15,21 +15,24 @@ const MOST_SENDS: u32 = 1 << 20;
 pub struct Destination {
     pub from: IpAddr,
     pub to: SocketAddr,
+    /// Outgoing interface, 0 = by route.
+    pub ifindex: u32,
 }
 
 impl Destination {
-    /// Whether a group may leave by a socket that is connected to this destination: it goes there, the interface does
-    /// not matter, and no ICRC covers the number that the kernel gives to the datagrams.
+    /// Whether a group may leave by a socket that is connected to this destination: it goes there, and no ICRC covers
+    /// the number that the kernel gives to the datagrams.
     pub fn fits(&self, group: &Group) -> bool {
         let any_id = group.any_id || group.to.is_ipv6();
-        any_id && (group.from, group.to, group.ifindex) == (self.from, self.to, 0)
+        any_id && (group.from, group.to, group.ifindex) == (self.from, self.to, self.ifindex)
     }
 
-    /// The only destination of these groups; `None` if there are several, or not all fit.
+    /// The only destination of these groups; `None` if there are several, or not all fit, or if it is an address that
+    /// means something else on each interface.
     fn only(groups: &[Group]) -> Option<Destination> {
-        let Group { from, to, .. } = *groups.first()?;
-        let only = Destination { from, to };
-        groups.iter().all(|group| only.fits(group)).then_some(only)
+        let Group { from, to, ifindex, .. } = *groups.first()?;
+        let only = Destination { from, to, ifindex };
+        (!is_local_to_interface(to.ip()) && groups.iter().all(|group| only.fits(group))).then_some(only)
     }
 }
 
@@ -77,6 +80,10 @@ impl Frequent {
     }
 }
 
+fn is_local_to_interface(address: IpAddr) -> bool {
+    address.is_multicast() || matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,7 +92,7 @@ mod tests {
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     fn destination(port: u16) -> Option<Destination> {
-        Some(Destination { from: HERE, to: (HERE, port).into() })
+        Some(Destination { from: HERE, to: (HERE, port).into(), ifindex: 0 })
     }
 
     fn group(port: u16) -> Group {
@@ -122,10 +129,12 @@ mod tests {
 
     #[test]
     fn groups_that_do_not_fit_do_not_count() {
-        for other in [Group { any_id: false, ..group(1) }, Group { ifindex: 3, ..group(1) }] {
+        let multicast = Group { to: ([239, 0, 0, 1], 1).into(), ..group(1) };
+        let [no_id, by_interface] = [Group { any_id: false, ..group(1) }, Group { ifindex: 3, ..group(1) }];
+        for groups in [[group(1), no_id], [group(1), by_interface], [multicast; 2]] {
             let mut frequent = Frequent::new();
             for _ in 0..2 * SENDS {
-                frequent.note(&[group(1), other]);
+                frequent.note(&groups);
                 assert!(!frequent.takes_change(None));
             }
         }

@@ -164,9 +164,10 @@ impl Carrier for Ports {
     fn add_socket(&mut self) -> io::Result<()> {
         let Some(to) = self.frequent.wanted() else { return Ok(()) };
         let disabled = self.disabled;
+        let is_bound_alike = |earlier: Destination| (earlier.from, earlier.ifindex) == (to.from, to.ifindex);
         match self.connected() {
-            Some(udp) if udp.destination().is_some_and(|earlier| earlier.from == to.from) => udp.connect(to)?,
-            // Its address is not worth another socket.
+            Some(udp) if udp.destination().is_some_and(is_bound_alike) => udp.connect(to)?,
+            // Its address and interface are not worth another socket.
             Some(_) => return Ok(()),
             None => {
                 let Some(sender) = self.sender(to.from.is_ipv6()) else { return Ok(()) };

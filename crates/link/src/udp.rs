@@ -96,6 +96,10 @@ impl Udp {
     pub fn connected(&self, to: Destination, disabled: DisabledFeatures) -> io::Result<Udp> {
         let mut udp = Self::open(self.v6, disabled)?;
         udp.outgoing = SendBatch::new(true);
+        if to.ifindex != 0 {
+            // Linux before 5.7 permits it only with CAP_NET_RAW.
+            set(&udp.socket, libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, to.ifindex as i32)?;
+        }
         // Only for a moment, and for sockets of the same user: no other process can take the port.
         udp.socket.set_reuse_port(true)?;
         self.socket.set_reuse_port(true)?;
@@ -107,7 +111,7 @@ impl Udp {
         Ok(udp)
     }
 
-    /// Connects a connected socket to another destination from the same address.
+    /// Connects a connected socket to another destination from the same address, by the same interface.
     pub fn connect(&mut self, to: Destination) -> io::Result<()> {
         self.socket.connect(&to.to.into())?;
         self.destination = Some(to);

@@ -89,6 +89,46 @@ fn datagrams_of_the_destination_and_of_others_come_once_and_in_order() {
 }
 
 #[test]
+fn a_link_of_an_interface_gets_a_socket_that_is_bound_to_it() {
+    let mut ports = bind(DisabledFeatures::empty());
+    let (peer, own) = (socket(V4), SocketAddr::new(V4, ports.port()));
+    let to = peer.local_addr().unwrap();
+    // SAFETY: a name that ends with a zero.
+    let loopback = unsafe { libc::if_nametoindex(c"lo".as_ptr()) };
+    let sockets = ports.fds().len();
+    let send = |ports: &mut Ports, ifindex| {
+        let mut outbox = group(V4, to, b"x");
+        outbox.groups[0].ifindex = ifindex;
+        ports.send(&outbox).unwrap();
+    };
+    let connects = |ports: &mut Ports, ifindex| {
+        (0..100_000).any(|_| {
+            send(ports, ifindex);
+            ports.wants_socket()
+        })
+    };
+    assert!(connects(&mut ports, loopback));
+    ports.add_socket().unwrap();
+    assert_eq!(ports.fds().len(), sockets + 1);
+    peer.send_to(b"1", own).unwrap();
+    assert_eq!(receive(&mut ports, 1), [(b"1".to_vec(), to, V4)]);
+    // That to the same address by its route is another destination, for which there is none.
+    assert!(connects(&mut ports, 0));
+    ports.add_socket().unwrap();
+    assert_eq!(ports.fds().len(), sockets + 1);
+    let mut buffer = [0; 16];
+    peer.set_nonblocking(true).unwrap();
+    while let Ok(got) = peer.recv_from(&mut buffer) {
+        assert_eq!(got, (1, own));
+    }
+    peer.set_nonblocking(false).unwrap();
+    for ifindex in [loopback, 0] {
+        send(&mut ports, ifindex);
+        assert_eq!(peer.recv_from(&mut buffer).unwrap(), (1, own));
+    }
+}
+
+#[test]
 fn earlier_datagrams_come_first() {
     let mut ports = bind(DisabledFeatures::empty());
     let peer = socket(V4);

@@ -8,15 +8,16 @@ use std::iter::Chain;
 /// expect that order. So it comes first, unless other responses are in the burst. `bytes`: of an item.
 pub fn ack_first<'a, I>(mut burst: I, bytes: impl Fn(&I::Item) -> &'a [u8]) -> Chain<std::option::IntoIter<I::Item>, I>
 where
-    I: DoubleEndedIterator + ExactSizeIterator + Clone,
+    I: DoubleEndedIterator + Clone,
 {
-    let count = burst.len();
-    let last = burst.clone().next_back().filter(|last| count > 1 && is_ack(bytes(last)));
-    let ack = last.filter(|_| burst.clone().take(count - 1).all(|packet| !is_response(bytes(&packet))));
-    if ack.is_some() {
-        burst.next_back();
-    }
+    let is_late = has_late_ack(burst.clone().map(|packet| bytes(&packet)));
+    let ack = if is_late { burst.next_back() } else { None };
     ack.into_iter().chain(burst)
+}
+
+/// Whether a burst ends with an ACK that is to be handled first.
+pub fn has_late_ack<'a>(mut burst: impl DoubleEndedIterator<Item = &'a [u8]>) -> bool {
+    burst.next_back().is_some_and(is_ack) && !burst.any(is_response)
 }
 
 fn is_ack(packet: &[u8]) -> bool {

@@ -4,6 +4,7 @@ use super::pool::{Kept, Pool};
 use super::session::Came;
 use std::collections::VecDeque;
 use weir_link::{Arrival, Inbox};
+use weir_wire::burst;
 use weir_wire::edge::Ack;
 
 /// What is needed to receive.
@@ -42,6 +43,17 @@ impl Delivery<'_> {
             }
         }
         self.inbox.arrivals.push(Arrival { start, len, skip, ..arrival });
+    }
+
+    /// The arrivals from `first` on are all that one buffer has brought. An ACK that ends it comes first. QPs see to that
+    /// if the ACK is part of an arrival, but here the header before it may be shorter than that of the others.
+    pub fn end_buffer(&mut self, first: usize) {
+        let inbox = &mut *self.inbox;
+        let came = inbox.arrivals.get(first..).unwrap_or_default();
+        let is_alone = came.len() > 1 && came.last().is_some_and(|last| last.len <= last.segment);
+        if is_alone && burst::has_late_ack(came.iter().flat_map(|arrival| inbox.datagrams(arrival))) {
+            inbox.arrivals[first..].rotate_right(1);
+        }
     }
 
     /// A datagram that came earlier; false: there is no room for it.

@@ -34,7 +34,6 @@ use std::os::fd::RawFd;
 use weir_link::{Arrival, Carrier, Group, Inbox, LinkReport, Outbox, SendError};
 use weir_transport::Instant;
 use weir_transport::edge::{Hello, Parameters, Scheduler};
-use weir_wire::burst;
 use weir_wire::edge::MAX_HELLO_LEN;
 
 /// Bytes of packets that pass as they are, in one send, and groups of them.
@@ -183,8 +182,9 @@ impl<C: Carrier> Carrier for Bundle<C> {
                 continue;
             };
             self.peers.touch(n);
-            // Over several links an ACK would not come with the packets that it follows.
-            for datagram in burst::ack_first(outbox.datagrams(group), |datagram| datagram) {
+            // An ACK goes behind the packets that it follows. If it came before them, a program that waits for its completion
+            // would see that, and stop polling, when its reply has not come yet.
+            for datagram in outbox.datagrams(group) {
                 let Bundle { departures, inner, pool, .. } = self;
                 let fits = |session: &&mut Session| session.takes(datagram.len()) && datagram.len() <= pool.size();
                 match self.peers.all[n].session.as_mut().filter(fits) {
@@ -214,6 +214,14 @@ impl<C: Carrier> Carrier for Bundle<C> {
             }
         }
         Ok(inbox.arrivals.len())
+    }
+
+    fn wants_socket(&mut self) -> bool {
+        self.inner.wants_socket()
+    }
+
+    fn add_socket(&mut self) -> io::Result<()> {
+        self.inner.add_socket()
     }
 
     fn look_everywhere(&mut self) {

@@ -34,7 +34,7 @@ pub(super) struct Peer {
     pub session: Option<Session>,
     /// It is in [`Peers::touched`].
     is_touched: bool,
-    /// When a question is due, or something of the connection; as in `Peers::due`.
+    /// A question is due not before, nor is something of the connection; as in `Peers::due`.
     due: Option<Instant>,
 }
 
@@ -201,23 +201,22 @@ impl Peers {
         }
     }
 
-    /// When a question is due to any peer, or something of a connection.
+    /// A question is due to any peer not before, nor is something of a connection. Each packet defers what is due: the
+    /// earlier time stays until it has come, so that packets need not change the set.
     pub fn renew_due(&mut self) -> Option<Instant> {
         for n in self.touched.drain(..) {
             let peer = &mut self.all[n];
             peer.is_touched = false;
             let session = peer.session.as_ref().and_then(Session::due);
             let due = [peer.opening.poll_timeout(), session].into_iter().flatten().min();
-            let before = std::mem::replace(&mut peer.due, due);
-            if before != due {
-                before.map(|at| self.due.remove(&(at, n)));
-                self.due.extend(due.map(|at| (at, n)));
-            }
+            let Some(due) = due.filter(|due| peer.due.is_none_or(|before| *due < before)) else { continue };
+            peer.due.replace(due).map(|before| self.due.remove(&(before, n)));
+            self.due.insert((due, n));
         }
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// The next peer that is due, which is touched.
+    /// The next peer that may be due, which is touched.
     pub fn take_due(&mut self, now: Instant) -> Option<usize> {
         let (at, n) = self.due.first().copied().filter(|(at, _)| *at <= now)?;
         self.due.remove(&(at, n));

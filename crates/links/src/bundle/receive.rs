@@ -15,7 +15,7 @@ impl<C: Carrier> Bundle<C> {
         let mut delivery = Delivery::new(inbox);
         for arrival in &came {
             let may = (self.is_peer)(arrival.from.port()) && arrival.to_port == self.port;
-            let mut start = arrival.start;
+            let (mut start, first) = (arrival.start, delivery.inbox.arrivals.len());
             while start < arrival.start + arrival.len {
                 let len = arrival.segment.max(1).min(arrival.start + arrival.len - start);
                 let datagram = &delivery.inbox.bytes[start..start + len];
@@ -29,6 +29,7 @@ impl<C: Carrier> Bundle<C> {
                 }
                 start += len;
             }
+            delivery.end_buffer(first);
         }
         came.clear();
         self.receiving.came = came;

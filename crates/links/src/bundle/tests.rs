@@ -82,6 +82,31 @@ fn a_control_packet_overtakes_none_and_none_overtakes_it() {
 }
 
 #[test]
+fn an_ack_comes_with_the_packet_that_it_follows_and_is_handled_first() {
+    let mut world = World::new([&[1, 2], &[1, 2]], 1);
+    world.machines[0].send(&[vec![CONTROL; 40]]);
+    world.run(Duration::from_millis(2));
+    let mut alone = 0;
+    for n in 0..100 {
+        for sender in [0, 1] {
+            let (reply, mut ack) = (packet(5, n, 100), packet(5, n, 8));
+            ack[0] = 0x11;
+            world.net.lock().unwrap().groups.clear();
+            world.machines[sender].send(&[reply.clone(), ack.clone()]);
+            let groups: Vec<_> = world.net.lock().unwrap().groups.clone();
+            alone += usize::from(groups.len() > 1);
+            assert!(groups[0].0 - groups[0].1 > ack.len() || n < 2, "{n}: {groups:?}");
+            world.sleep(Duration::from_micros(50));
+            let receiver = &mut world.machines[1 - sender];
+            let before = receiver.got.len();
+            receiver.receive();
+            assert_eq!(receiver.got[before..], [ack, reply], "{n}");
+        }
+    }
+    assert!(alone < 3, "{alone} ACKs left alone");
+}
+
+#[test]
 fn a_process_without_a_bundle_gets_packets_as_they_are() {
     for networks in [[&[1, 2][..], &[]], [&[], &[1, 2]]] {
         let mut world = World::new(networks, 1);
@@ -183,6 +208,13 @@ fn a_burst_that_passes_is_as_it_was() {
         assert!(passed == [&(8 * burst[0].len(), burst[0].len())], "{n}: {groups:?}");
         world.run(Duration::from_millis(2));
     }
+}
+
+#[test]
+fn the_most_frequent_link_may_have_a_socket() {
+    let mut world = World::new([&[1, 2], &[]], 1);
+    let carrier = &mut world.machines[0].carrier;
+    assert!(carrier.wants_socket() && carrier.add_socket().is_ok());
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use weir_wire::burst;
 
 pub const MS: u64 = 1_000_000;
 pub const PORT: u16 = 20480;
@@ -89,12 +90,26 @@ impl Carrier for Sockets {
             let len = bytes.len();
             // As UDP_GRO joins them.
             match inbox.arrivals.last_mut() {
-                Some(last) if (last.from, last.to, last.segment) == (from, to.ip(), len) => last.len += len,
+                Some(last)
+                    if (last.from, last.to) == (from, to.ip())
+                        && len <= last.segment
+                        && last.len.is_multiple_of(last.segment) =>
+                {
+                    last.len += len;
+                }
                 _ => inbox.arrivals.push(Arrival { to: to.ip(), ..Arrival::new(from, self.port, used, len) }),
             }
             used += len;
         }
         Ok(inbox.arrivals.len())
+    }
+
+    fn wants_socket(&mut self) -> bool {
+        true
+    }
+
+    fn add_socket(&mut self) -> io::Result<()> {
+        Ok(())
     }
 
     fn max_segments(&self) -> usize {
@@ -159,7 +174,7 @@ impl Machine {
         }
     }
 
-    /// Sends packets to the other machine, as groups of one size each.
+    /// Sends packets to the other machine, as groups of one size each, of which the last may be shorter.
     pub fn send(&mut self, packets: &[Vec<u8>]) {
         self.outbox.clear();
         let address = |host: u8| IpAddr::from([10, 0, 1, host]);
@@ -168,7 +183,7 @@ impl Machine {
             self.outbox.bytes[start..start + packet.len()].copy_from_slice(packet);
             self.outbox.len += packet.len();
             let group = Group::new((address(3 - self.host), PORT).into(), address(self.host), 0);
-            match self.outbox.groups.last_mut().filter(|last| last.segment == packet.len()) {
+            match self.outbox.groups.last_mut().filter(|last| last.takes(packet.len(), 64)) {
                 Some(last) => last.len += packet.len(),
                 None => self.outbox.groups.push(Group { start, len: packet.len(), segment: packet.len(), ..group }),
             }
@@ -190,7 +205,9 @@ impl Machine {
                     assert_eq!(arrival.from, (IpAddr::from([10, 0, 1, 3 - self.host]), PORT).into(), "as QPs know it");
                     assert_eq!((arrival.to, arrival.to_port), (IpAddr::from([10, 0, 1, self.host]), PORT));
                 }
-                self.got.extend(self.inbox.datagrams(arrival).map(<[u8]>::to_vec));
+                // As QPs do.
+                let datagrams = burst::ack_first(self.inbox.datagrams(arrival), |datagram| datagram);
+                self.got.extend(datagrams.map(<[u8]>::to_vec));
             }
         }
     }
@@ -231,6 +248,11 @@ impl World {
 
     pub fn put(&self, network: u8) -> u64 {
         self.net.lock().unwrap().put.get(&network).copied().unwrap_or(0)
+    }
+
+    /// Time passes, in which no machine looks for packets.
+    pub fn sleep(&mut self, time: Duration) {
+        NOW.set(now() + time.as_nanos() as u64);
     }
 
     /// Time passes.
