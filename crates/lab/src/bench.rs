@@ -173,6 +173,13 @@ impl Bench<'_> {
         claims
     }
 
+    /// Runs of an experiment that does not use the micro-benchmark are made on `adapter`.
+    pub fn note(&self, adapter: &str, trials: u32) {
+        let mut seen = self.seen.lock().expect("no thread panics with it");
+        seen.profiles.insert(adapter.to_owned());
+        seen.trials.insert(trials);
+    }
+
     /// The adapters of all runs so far.
     pub fn profiles(&self) -> Vec<String> {
         self.seen.lock().expect("no thread panics with it").profiles.iter().cloned().collect()

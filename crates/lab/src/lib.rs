@@ -7,6 +7,7 @@ pub mod bench;
 pub mod claim;
 pub mod data;
 pub mod detectors;
+pub mod edge;
 pub mod experiment;
 pub mod experiments;
 pub mod figure;
