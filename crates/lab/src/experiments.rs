@@ -11,6 +11,8 @@ mod damming_n;
 mod damming_range;
 mod damming_trace;
 mod detectors;
+mod edge_failure;
+mod edge_primitives;
 mod fault_cost;
 mod flood;
 mod flood_pages;
@@ -33,7 +35,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// All experiments.
-pub const ALL: [&Experiment; 20] = [
+pub const ALL: [&Experiment; 22] = [
     &odp_read::EXPERIMENT,
     &odp_send::EXPERIMENT,
     &odp_write::EXPERIMENT,
@@ -54,6 +56,8 @@ pub const ALL: [&Experiment; 20] = [
     &timeout_floor::EXPERIMENT,
     &systems::EXPERIMENT,
     &detectors::EXPERIMENT,
+    &edge_primitives::EXPERIMENT,
+    &edge_failure::EXPERIMENT,
 ];
 
 /// The experiments with these IDs, in the order of [`ALL`]; `all` selects all.

@@ -9,6 +9,10 @@ use std::ptr;
 use std::time::Instant;
 
 const PAGE: usize = 4096;
+/// What one page table describes: 512 pages.
+const TABLE: usize = 512 * PAGE;
+/// Pages lie so much further in the one table than in the other.
+const ASIDE: usize = 17 * PAGE;
 /// Numbers of pages.
 const COUNTS: [usize; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 /// Runs of each, of which the median counts.
@@ -32,30 +36,32 @@ pub fn measure() -> Result<Vec<Pages>> {
 }
 
 fn of(pages: usize) -> Result<Pages> {
-    let (here, there) = (Area::new(pages)?, Area::new(pages)?);
+    let range = Range::new()?;
+    // If both had the same place in a page table and filled it, the kernel would move the table in place of its entries.
+    let (here, there) = (range.area(0, pages), range.area(TABLE + ASIDE, pages));
+    here.fill();
     let (mut pins, mut unpins, mut remaps) = (vec![], vec![], vec![]);
     for _ in 0..RUNS {
         // SAFETY: pinning changes neither the bytes nor the mapping.
-        let (pin, result) = timed(|| unsafe { libc::mlock(here.start, here.bytes()) });
+        let (pin, result) = timed(|| unsafe { libc::mlock(here.start, here.bytes) });
         if result != 0 {
             break;
         }
         // SAFETY: as above.
-        let (unpin, result) = timed(|| unsafe { libc::munlock(here.start, here.bytes()) });
+        let (unpin, result) = timed(|| unsafe { libc::munlock(here.start, here.bytes) });
         ensure!(result == 0, "munlock: {}", io::Error::last_os_error());
         pins.push(pin);
         unpins.push(unpin);
     }
     for _ in 0..RUNS {
-        // There and back. What was at the new address goes first, which is not part of the time.
+        // There and back.
         for (from, to) in [(&here, &there), (&there, &here)] {
             remaps.push(from.moved_to(to)?);
         }
     }
+    ensure!(here.first() == 1, "remapped pages have other bytes than before");
     let us = |times: Vec<f64>| (!times.is_empty()).then(|| median(times) * 1e6);
-    let remap = us(remaps).unwrap_or(f64::NAN);
-    ensure!(here.first() == 1 && there.first() == 0, "remapped pages have other bytes than before");
-    Ok(Pages { pages, pin: us(pins), unpin: us(unpins), remap })
+    Ok(Pages { pages, pin: us(pins), unpin: us(unpins), remap: us(remaps).unwrap_or(f64::NAN) })
 }
 
 fn timed<T>(job: impl FnOnce() -> T) -> (f64, T) {
@@ -64,23 +70,51 @@ fn timed<T>(job: impl FnOnce() -> T) -> (f64, T) {
     (begin.elapsed().as_secs_f64(), value)
 }
 
-/// Pages that are present.
-struct Area {
+/// Addresses that are mapped, without pages and without huge ones.
+struct Range {
     start: *mut c_void,
-    pages: usize,
 }
 
-impl Area {
-    fn new(pages: usize) -> Result<Area> {
-        let start = mapped(ptr::null_mut(), pages * PAGE)?;
-        let area = Area { start, pages };
-        // SAFETY: the area is mapped for writing, and used here only.
-        unsafe { start.cast::<u8>().write_bytes(1, area.bytes()) };
-        Ok(area)
+impl Range {
+    /// Room for an area at the beginning of a table, and another one behind it.
+    const BYTES: usize = 5 * TABLE;
+
+    fn new() -> Result<Range> {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let start = unsafe { libc::mmap(ptr::null_mut(), Self::BYTES, protection, flags, -1, 0) };
+        ensure!(start != libc::MAP_FAILED, "mmap: {}", io::Error::last_os_error());
+        // SAFETY: the advice does not change the bytes. A kernel without huge pages refuses it, and it is not needed there.
+        unsafe { libc::madvise(start, Self::BYTES, libc::MADV_NOHUGEPAGE) };
+        Ok(Range { start })
     }
 
-    fn bytes(&self) -> usize {
-        self.pages * PAGE
+    /// So many pages, so far from the beginning of a table.
+    fn area(&self, at: usize, pages: usize) -> Area<'_> {
+        let first = self.start.wrapping_byte_add(self.start.cast::<u8>().align_offset(TABLE));
+        Area { start: first.wrapping_byte_add(at), bytes: pages * PAGE, _range: self }
+    }
+}
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        // SAFETY: the range is used no more.
+        unsafe { libc::munmap(self.start, Self::BYTES) };
+    }
+}
+
+/// Some pages of a range. They are always mapped, so that no other thread maps something there.
+struct Area<'a> {
+    start: *mut c_void,
+    bytes: usize,
+    _range: &'a Range,
+}
+
+impl Area<'_> {
+    /// Makes its pages present.
+    fn fill(&self) {
+        // SAFETY: the area is mapped for writing, and used here only.
+        unsafe { self.start.cast::<u8>().write_bytes(1, self.bytes) };
     }
 
     fn first(&self) -> u8 {
@@ -88,36 +122,13 @@ impl Area {
         unsafe { self.start.cast::<u8>().read() }
     }
 
-    /// Moves its pages to another area, whose own pages go; seconds of the call. Its address is mapped again.
-    fn moved_to(&self, to: &Area) -> Result<f64> {
-        // SAFETY: the other area is mapped again by the move.
-        let result = unsafe { libc::munmap(to.start, to.bytes()) };
-        ensure!(result == 0, "munmap: {}", io::Error::last_os_error());
-        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        // SAFETY: both ranges are those of areas, and no reference to them is held.
-        let (taken, moved) = timed(|| unsafe { libc::mremap(self.start, self.bytes(), self.bytes(), flags, to.start) });
-        ensure!(moved == to.start, "mremap: {}", io::Error::last_os_error());
-        mapped(self.start, self.bytes())?;
+    /// Moves its pages to another area that has none; seconds of the call.
+    fn moved_to(&self, to: &Area<'_>) -> Result<f64> {
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+        // SAFETY: both are mapped areas of one range, and no reference to them is held.
+        let (taken, moved) = timed(|| unsafe { libc::mremap(self.start, self.bytes, self.bytes, flags, to.start) });
+        ensure!(moved == to.start, "mremap, which needs Linux 5.7: {}", io::Error::last_os_error());
         Ok(taken)
-    }
-}
-
-/// New pages without huge ones, at this address if it is not null: there must be nothing.
-fn mapped(at: *mut c_void, bytes: usize) -> Result<*mut c_void> {
-    let fixed = if at.is_null() { 0 } else { libc::MAP_FIXED_NOREPLACE };
-    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed);
-    // SAFETY: a new mapping that replaces none.
-    let start = unsafe { libc::mmap(at, bytes, protection, flags, -1, 0) };
-    ensure!(start != libc::MAP_FAILED, "mmap: {}", io::Error::last_os_error());
-    // SAFETY: the advice does not change the bytes. A kernel without huge pages refuses it, and it is not needed there.
-    unsafe { libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE) };
-    Ok(start)
-}
-
-impl Drop for Area {
-    fn drop(&mut self) {
-        // SAFETY: the area is used no more.
-        unsafe { libc::munmap(self.start, self.bytes()) };
     }
 }
 
