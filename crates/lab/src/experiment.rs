@@ -3,7 +3,7 @@
 use crate::bench::Bench;
 use crate::claim::Claim;
 use crate::data::Data;
-use crate::figure::{Bars, Drawing, Ladder, Panel, sheet};
+use crate::figure::{Bars, Drawing, Ladder, Panel, Stacks, sheet};
 use crate::micro::Wakeup;
 use anyhow::Result;
 use serde::Serialize;
@@ -14,7 +14,7 @@ pub struct Experiment {
     /// Name on the command line, of files and of tests.
     pub id: &'static str,
     pub title: &'static str,
-    /// Its publication: T is the thesis, P the paper.
+    /// Its publication: T, P and E, as `experiments.rs` names them.
     pub source: &'static str,
     /// Why the simulator cannot run it; `None` if it can. Two real processes can run every experiment.
     pub not_simulated: Option<&'static str>,
@@ -39,7 +39,8 @@ pub struct PaperFigure {
     pub shows: &'static str,
     /// In which respects the drawings here differ from it.
     pub here: &'static str,
-    /// Number of drawings of the report that it belongs to: panels first, then bars, then ladders.
+    /// Number of drawings of the report that it belongs to: panels first, then bars, then stacks, then
+    /// ladders.
     pub drawings: usize,
 }
 
@@ -51,6 +52,7 @@ pub struct Report {
     pub inputs: Vec<Input>,
     pub panels: Vec<Panel>,
     pub bars: Vec<Bars>,
+    pub stacks: Vec<Stacks>,
     pub ladders: Vec<Ladder>,
     /// All measurements, as `ID.csv`.
     pub data: Data,
@@ -110,8 +112,7 @@ pub struct LeftOut {
 impl Report {
     /// The figure, if the experiment has one.
     pub fn figure(&self) -> Option<String> {
-        let panels = self.panels.iter().map(|panel| panel as &dyn Drawing);
-        let all: Vec<&dyn Drawing> = panels.chain(self.bars.iter().map(|bars| bars as &dyn Drawing)).collect();
+        let all = self.charts();
         (!all.is_empty()).then(|| sheet("", &all))
     }
 
@@ -121,12 +122,17 @@ impl Report {
         (!all.is_empty()).then(|| sheet("", &all))
     }
 
-    /// Each drawing as its own SVG.
-    pub fn drawings(&self) -> Vec<String> {
+    /// The drawings of the figure.
+    pub fn charts(&self) -> Vec<&dyn Drawing> {
         let panels = self.panels.iter().map(|panel| panel as &dyn Drawing);
         let bars = self.bars.iter().map(|bars| bars as &dyn Drawing);
+        panels.chain(bars).chain(self.stacks.iter().map(|stacks| stacks as &dyn Drawing)).collect()
+    }
+
+    /// Each drawing as its own SVG.
+    pub fn drawings(&self) -> Vec<String> {
         let ladders = self.ladders.iter().map(|ladder| ladder as &dyn Drawing);
-        panels.chain(bars).chain(ladders).map(|drawing| sheet("", &[drawing])).collect()
+        self.charts().into_iter().chain(ladders).map(|drawing| sheet("", &[drawing])).collect()
     }
 
     /// The number of claims that hold, and of all claims.

@@ -1,6 +1,7 @@
 //! The experiments, in the papers' order. T is T. Fukuoka's master's thesis "Finding and Analyzing Performance
 //! Pitfalls of On-Demand Paging of InfiniBand" (2021), P the paper "Pitfalls of InfiniBand with On-Demand Paging" by T.
-//! Fukuoka, S. Sato and K. Taura (2021).
+//! Fukuoka, S. Sato and K. Taura (2021), E is S. Passas' master's thesis "Analysis and Optimization of Overheads in
+//! Communication Protocols Over High Speed Ethernet-based Cluster Interconnects" (2008), about MultiEdge.
 
 mod common;
 mod connectx6;
@@ -11,8 +12,15 @@ mod damming_n;
 mod damming_range;
 mod damming_trace;
 mod detectors;
+mod edge_alignment;
+mod edge_common;
+mod edge_copies;
 mod edge_failure;
+mod edge_latency;
+mod edge_links;
+mod edge_polling;
 mod edge_primitives;
+mod edge_schedulers;
 mod fault_cost;
 mod flood;
 mod flood_pages;
@@ -35,7 +43,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// All experiments.
-pub const ALL: [&Experiment; 22] = [
+pub const ALL: [&Experiment; 28] = [
     &odp_read::EXPERIMENT,
     &odp_send::EXPERIMENT,
     &odp_write::EXPERIMENT,
@@ -56,7 +64,13 @@ pub const ALL: [&Experiment; 22] = [
     &timeout_floor::EXPERIMENT,
     &systems::EXPERIMENT,
     &detectors::EXPERIMENT,
+    &edge_links::EXPERIMENT,
+    &edge_polling::EXPERIMENT,
+    &edge_copies::EXPERIMENT,
+    &edge_schedulers::EXPERIMENT,
     &edge_primitives::EXPERIMENT,
+    &edge_latency::EXPERIMENT,
+    &edge_alignment::EXPERIMENT,
     &edge_failure::EXPERIMENT,
 ];
 
@@ -84,7 +98,7 @@ pub fn run(experiment: &'static Experiment, bench: &Bench<'_>) -> Result<Done> {
     bench.round.store(0, Ordering::Relaxed);
     let mut report = one()?;
     let mut others = vec![];
-    for round in 1..if draws_seeds(experiment) { 1 } else { bench.seeds } {
+    for round in 1..if has_one_seed(experiment) { 1 } else { bench.seeds } {
         bench.round.store(round, Ordering::Relaxed);
         others.push(one()?.claims);
     }
@@ -93,7 +107,7 @@ pub fn run(experiment: &'static Experiment, bench: &Bench<'_>) -> Result<Done> {
         experiment,
         report,
         seed: bench.seed,
-        seeds: if draws_seeds(experiment) { 1 } else { bench.seeds.max(1) },
+        seeds: if has_one_seed(experiment) { 1 } else { bench.seeds.max(1) },
         simulated: vec![],
         profiles: bench.profiles(),
         trials: bench.counts(),
@@ -103,7 +117,16 @@ pub fn run(experiment: &'static Experiment, bench: &Bench<'_>) -> Result<Done> {
     })
 }
 
-/// Whether an experiment judges its claims over seeds of its own, and is not repeated with others.
-fn draws_seeds(experiment: &Experiment) -> bool {
-    experiment.id == detectors::EXPERIMENT.id
+/// Whether an experiment is not repeated with other seeds: it judges its claims over seeds of its own, or has nothing random.
+fn has_one_seed(experiment: &Experiment) -> bool {
+    let without = [
+        &detectors::EXPERIMENT,
+        &edge_links::EXPERIMENT,
+        &edge_polling::EXPERIMENT,
+        &edge_copies::EXPERIMENT,
+        &edge_schedulers::EXPERIMENT,
+        &edge_latency::EXPERIMENT,
+        &edge_alignment::EXPERIMENT,
+    ];
+    without.iter().any(|each| each.id == experiment.id)
 }

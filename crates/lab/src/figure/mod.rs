@@ -5,11 +5,13 @@ mod bars;
 mod chart;
 mod colour;
 mod ladder;
+mod stacks;
 
 pub use axis::{Axis, Scale};
 pub use bars::Bars;
 pub use chart::{Band, Look, Panel, Point, Series};
 pub use ladder::{Ladder, Rung};
+pub use stacks::Stacks;
 
 use std::fmt::Write;
 

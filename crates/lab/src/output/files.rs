@@ -71,7 +71,7 @@ fn section(done: &Done) -> String {
     let (experiment, report) = (done.experiment, &done.report);
     let id = experiment.id;
     let mut text = format!("\n## {id}\n\n**{}** ({}). {}\n", experiment.title, experiment.source, experiment.paper);
-    let (charts, ladders) = split(done, report.panels.len() + report.bars.len());
+    let (charts, ladders) = split(done, report.charts().len());
     for (name, svg, figures) in [("", report.figure(), charts), ("-ladder", report.ladder(), ladders)] {
         if svg.is_some() {
             let _ = writeln!(text, "\n![{id}]({id}{name}.svg)");

@@ -32,7 +32,8 @@ fn lead(all: &[Done]) -> String {
     let counts = counts(all.iter().flat_map(|done| &done.report.claims));
     let live = all.iter().any(|done| done.live);
     let mut html = format!(
-        "<p class=\"lead\">Published experiments on the pitfalls of on-demand paging, repeated on Weir{}. \
+        "<p class=\"lead\">Published experiments on the pitfalls of on-demand paging and on connections over several links, repeated on \
+         Weir{}. \
          <b>{counts}</b> claims hold.</p>\n<dl class=\"terms\">\n",
         if live { " with two processes on one machine, in real time" } else { "'s simulator" }
     );

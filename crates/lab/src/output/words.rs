@@ -9,7 +9,7 @@ pub(super) const KINDS: [Kind; 3] = [Kind::Calibrated, Kind::Shaped, Kind::Predi
 
 /// What the labels of claims mean.
 pub(super) const LABELS: [(&str, &str); 3] = [
-    ("calibrated", "a parameter of the profile was fixed from this observation"),
+    ("calibrated", "a parameter of the profile, or of the simulated host, was fixed from this observation"),
     ("shaped", "the mechanism was chosen or changed after this observation was seen"),
     ("predicted", "neither"),
 ];
@@ -22,7 +22,8 @@ pub(super) const DESCRIBED: &str = "Beside each drawing stands the papers' own f
 /// The publications.
 pub(super) const SOURCES: &str = "T is T. Fukuoka's master's thesis, “Finding and Analyzing Performance Pitfalls of \
     On-Demand Paging of InfiniBand”, 2021. P is “Pitfalls of InfiniBand with On-Demand Paging” by T. Fukuoka, S. Sato \
-    and K. Taura, 2021.";
+    and K. Taura, 2021. E is S. Passas' master's thesis, “Analysis and Optimization of Overheads in Communication \
+    Protocols Over High Speed Ethernet-based Cluster Interconnects”, University of Crete, 2008.";
 
 /// What "18 of 20" means, the values and the charts.
 pub(super) fn seeds_explained() -> String {
