@@ -31,8 +31,10 @@ pub struct FailureRow {
     pub failed: Phase,
     /// The second half of the time after it is mended.
     pub after: Phase,
-    /// The longest time without a packet of an operation, milliseconds: at most so long, as samples are 2 ms apart.
+    /// The longest time without a packet of an operation from the failure on, milliseconds: at most so long, as samples are
+    /// 2 ms apart. Before it: what a busy machine does.
     pub stall_ms: f64,
+    pub stall_before_ms: f64,
     /// The longest time in which no operation was complete, milliseconds.
     pub pause_ms: f64,
     /// Moments of 10 ms.
@@ -105,7 +107,8 @@ impl FailureRow {
             before: phase(&samples, SETTLING, fails),
             failed: phase(&samples, failed + SETTLING, mended.min(end)),
             after: phase(&samples, (mended + end) / 2.0, end),
-            stall_ms: stall(&samples, end) * 1e3,
+            stall_ms: stall(&samples, fails, end) * 1e3,
+            stall_before_ms: stall(&samples, 0.0, fails) * 1e3,
             pause_ms: done.client.pause.unwrap_or(f64::NAN) * 1e3,
             timeline: timeline(&samples),
         }
@@ -125,10 +128,11 @@ fn phase(samples: &[Sample], from: f64, until: f64) -> Phase {
     }
 }
 
-/// The longest time up to `end` in which no more bytes came.
-fn stall(samples: &[Sample], end: f64) -> f64 {
-    let (mut longest, mut since) = (0.0, samples.first());
-    for sample in samples.iter().take_while(|sample| sample.at <= end) {
+/// The longest time between two times in which no more bytes came.
+fn stall(samples: &[Sample], from: f64, end: f64) -> f64 {
+    let within = || samples.iter().filter(|sample| sample.at >= from && sample.at <= end);
+    let (mut longest, mut since) = (0.0, within().next());
+    for sample in within() {
         if let Some(before) = since.filter(|before| before.bytes < sample.bytes) {
             longest = f64::max(longest, sample.at - before.at);
             since = Some(sample);
@@ -184,7 +188,8 @@ mod tests {
         assert!((before.gigabits - 2.0).abs() < 1e-9 && (before.share - 0.5).abs() < 1e-9, "{before:?}");
         let failed = phase(&samples, 0.2 + SETTLING, 0.39);
         assert!((failed.gigabits - 1.0).abs() < 1e-9 && failed.share == 0.0, "{failed:?}");
-        assert!((stall(&samples, 0.6) - 0.022).abs() < 1e-9, "{}", stall(&samples, 0.6));
+        assert!((stall(&samples, 0.1, 0.6) - 0.022).abs() < 1e-9, "{}", stall(&samples, 0.1, 0.6));
+        assert!((stall(&samples, 0.0, 0.19) - 0.002).abs() < 1e-9, "{}", stall(&samples, 0.0, 0.19));
         assert_eq!(phase(&samples, 7.0, 8.0), Phase::default());
     }
 

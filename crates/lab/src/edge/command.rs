@@ -61,7 +61,8 @@ pub struct Failure {
     pub failed: Phase,
     pub after: Phase,
     pub stall_ms: f64,
-    pub pause_ms: f64,
+    /// Before it fails.
+    pub stall_before_ms: f64,
     pub timeline: Vec<Moment>,
 }
 

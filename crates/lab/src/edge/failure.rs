@@ -39,8 +39,9 @@ pub struct Transfer {
     pub mended: f64,
     /// Before, while the link fails, and in the second half of the time after.
     pub phases: [Phase; 3],
-    /// The longest time without a packet, ms.
+    /// The longest time without a packet, ms: from the failure on, and before.
     pub stall: f64,
+    pub stall_before: f64,
     /// Packets that went again.
     pub again: u64,
     /// The share of the packets, or operations, that were performed.
@@ -95,14 +96,17 @@ pub fn simulated(failure: Failure, scheduler: Scheduler, seed: u64) -> Transfer 
     let mut once: Vec<u32> = performed.iter().map(|(packet, _)| *packet).collect();
     once.sort_unstable();
     once.dedup();
-    let within = performed.windows(2).filter(|two| two[1].1 <= ms(END));
-    let stall = within.map(|two| two[1].1 - two[0].1).max().unwrap_or_default();
+    let stall = |from: u64, until: u64| {
+        let within = performed.windows(2).filter(|two| two[1].1 > ms(from) && two[1].1 <= ms(until));
+        within.map(|two| two[1].1 - two[0].1).max().unwrap_or_default().as_secs_f64() * 1e3
+    };
     let between = |from: u64, until: u64| phase(&timeline, from as f64, until as f64);
     Transfer {
         fails: FAILS as f64,
         mended: MENDED as f64,
         phases: [between(SETTLING, FAILS), between(FAILS + SETTLING, MENDED), between((MENDED + END) / 2, END)],
-        stall: stall.as_secs_f64() * 1e3,
+        stall: stall(FAILS, END),
+        stall_before: stall(0, FAILS),
         again: pair.sides[0].again as u64,
         // A packet that is performed twice is an error, as one that is not.
         performed: if once.len() == performed.len() { once.len() as f64 / count as f64 } else { f64::NAN },
@@ -133,7 +137,8 @@ pub fn live(failures: &[Failure], scheduler: Scheduler) -> Result<Vec<Transfer>>
             fails: seen.fails * 1e3,
             mended: seen.mended * 1e3,
             phases: [seen.before, seen.failed, seen.after].map(phase),
-            stall: seen.stall_ms.max(seen.pause_ms),
+            stall: seen.stall_ms,
+            stall_before: seen.stall_before_ms,
             again: seen.again,
             // The command fails if an operation does not complete.
             performed: 1.0,
