@@ -108,7 +108,7 @@ struct Side {
 
 impl Side {
     fn new(node: Node, connection: Connection, area: Area, remote: u64, settings: &Settings) -> Side {
-        let calls = Histogram::new(3).expect("three digits are allowed");
+        let calls = Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("1 ns to 10 s, in three digits");
         let remote = remote + settings.offset as u64;
         Side { node, connection, remote, area, under_way: 0, calls, completed: None, pause: None }
     }
@@ -277,6 +277,7 @@ mod tests {
         let operations = |done: &Done| [done.client.operations > 0, done.server.operations > 0];
         assert_eq!(done.iter().map(operations).collect::<Vec<_>>(), [[true, false], [true, true], [true, true]]);
         assert_eq!(done.iter().map(|done| done.client.latency.is_some()).collect::<Vec<_>>(), [false, false, true]);
+        assert!(done[0].client.call.is_some_and(|[median, _]| median > 1e-8 && median < 1.0), "{done:?}");
         assert_eq!(done.iter().map(|done| done.client.call.is_some()).collect::<Vec<_>>(), [true, true, false]);
         let samples = done.iter().map(|done| done.server.samples.len() > 1).collect::<Vec<_>>();
         assert_eq!(samples, [true, false, false]);

@@ -173,7 +173,7 @@ fn copies(found: &Primitives) -> Panel {
         guide(1.0, "E: one CPU, sustained"),
         guide(2.0, "E: two CPUs, sustained"),
     ];
-    Panel::new("Copies", Axis::sizes("size of a copy"), Axis::log("GB/s copied"), series)
+    Panel::new("Copies", Axis::sizes("size of a copy"), Axis::log("GB/s copied").showing(0.5, 200.0), series)
 }
 
 fn pages(found: &Primitives) -> Panel {
