@@ -90,6 +90,27 @@ fn claims_about_guards_hold() {
 }
 
 #[test]
+fn claims_about_several_links_hold_or_say_why_not() {
+    for (id, least) in [
+        ("edge-links", 0.7),
+        ("edge-polling", 0.5),
+        ("edge-copies", 0.6),
+        ("edge-schedulers", 0.5),
+        ("edge-latency", 0.6),
+        ("edge-alignment", 1.0),
+    ] {
+        let done = run(one(id), 2, 1, None);
+        assert_eq!(done.seeds, 1, "nothing is random");
+        let (hold, all) = done.report.score();
+        assert!(hold as f64 >= least * all as f64, "{id}: {hold} of {all}");
+        for claim in done.report.claims.iter().filter(|claim| !claim.holds()) {
+            let explained = claim.missing_mechanism().is_some() || !claim.conflict.is_empty();
+            assert!(claim.kind != Kind::Calibrated && explained, "{id}: {claim:?}");
+        }
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_files_on_any_number_of_threads() {
     let damming = one("damming");
     let all = [(1, 5), (3, 5), (1, 6)].map(|(threads, seed)| run(damming, threads, seed, None));

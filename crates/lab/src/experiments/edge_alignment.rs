@@ -12,13 +12,14 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "MultiEdge: destinations that do not begin at a page",
     source: "E fig. 3.11",
     not_simulated: None,
-    paper: "With remapping of pages, the destination begins at a page, in its middle, or one byte after its beginning, which is the \
-            worst. Then the first and the last part of an operation have packets of their own, and are copied. Above a page, middle \
-            and worst are alike, and both approach the aligned case as operations grow. Weir does not remap pages: this is \
-            simulated with the thesis' costs.",
+    paper: "With remapping of pages, the destination begins at a page, in its middle, or one byte after its \
+            beginning, which is the worst. Then the first and the last part of an operation have packets of \
+            their own, and are copied. Above a page, middle and worst are alike, and both approach the aligned \
+            case as operations grow. Weir does not remap pages: this is simulated with the thesis' costs.",
     figures: &[PaperFigure {
         name: "E fig. 3.11",
-        axes: "Throughput over the size of an operation, one-way and two-way, for each alignment. The text states no scale.",
+        axes: "Throughput over the size of an operation, one-way and two-way, for each alignment. The text \
+               states no scale.",
         shows: "Middle and worst are alike above a page, and approach the aligned case as operations grow.",
         here: "The size is logarithmic. The source begins at the same place of a page as the destination.",
         drawings: 2,

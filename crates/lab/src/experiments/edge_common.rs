@@ -178,7 +178,8 @@ const INPUTS: [Input; 5] = [
     Input {
         name: "which CPU runs what",
         paper: "with polling the receive path can run on another CPU than the send path",
-        profile: "with interrupts all of a host runs on one CPU; with polling the thread that receives has a CPU of its own",
+        profile: "with interrupts all of a host runs on one CPU; with polling the thread that receives has a \
+                  CPU of its own",
         source: "E 3.2.3",
     },
 ];

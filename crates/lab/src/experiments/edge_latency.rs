@@ -13,9 +13,10 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "MultiEdge: latency of short messages",
     source: "E fig. 3.9",
     not_simulated: None,
-    paper: "On the hosts of the zero-copy results, a ping-pong of 4 bytes takes 23 µs one way, and 24 to 26 µs at 2 KiB. The time to \
-            post a WRITE is never longer without the sender's copy than with it, and up to 2 KiB it is shorter. At most 12 bytes \
-            are always copied, because the adapter wants short packets in one piece.",
+    paper: "On the hosts of the zero-copy results, a ping-pong of 4 bytes takes 23 µs one way, and 24 to 26 µs \
+            at 2 KiB. The time to post a WRITE is never longer without the sender's copy than with it, and up \
+            to 2 KiB it is shorter. At most 12 bytes are always copied, because the adapter wants short \
+            packets in one piece.",
     figures: &[PaperFigure {
         name: "E fig. 3.9",
         axes: "Latency over the size of a message, for each setup. The text states no scale.",
@@ -30,8 +31,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 const SIZES: [u32; 10] = [4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048];
 
 /// Copies of short messages.
-const CACHED: &str = "Copies of short messages are as slow as sustained ones here. E fig. 3.6 shows that copies within the caches are faster, but the \
-                      text has no numbers for these.";
+const CACHED: &str = "Copies of short messages are as slow as sustained ones here. E fig. 3.6 shows that \
+                      copies within the caches are faster, but the text has no numbers for these.";
 
 fn run(bench: &Bench<'_>) -> Result<Report> {
     let mut setups = vec![("CP", Sending::Copied, Receiving::Copied)];

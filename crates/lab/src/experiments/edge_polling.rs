@@ -12,14 +12,17 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "MultiEdge: polling in place of interrupts",
     source: "E fig. 3.3",
     not_simulated: None,
-    paper: "The measurements of E fig. 3.1 with polling. Throughput grows by up to 38 % one-way and 25 % two-way, and stays the \
-            same in ping-pongs, because there are no interrupts, and because the receive path can run on the other CPU. Over \
-            8x1 and 1x10 it is about the same, 800 MByte/s one-way, which the authors ascribe to memory.",
+    paper: "The measurements of E fig. 3.1 with polling. Throughput grows by up to 38 % one-way and 25 % \
+            two-way, and stays the same in ping-pongs, because there are no interrupts, and because the \
+            receive path can run on the other CPU. Over 8x1 and 1x10 it is about the same, 800 MByte/s \
+            one-way, which the authors ascribe to memory.",
     figures: &[
         PaperFigure {
             name: "E fig. 3.3a",
-            axes: "Throughput, MByte/s, over the size of an operation, for each set of links. The text states no scale.",
-            shows: "One-way up to 38 % and two-way up to 25 % more than with interrupts; 8x1 and 1x10 about the same.",
+            axes: "Throughput, MByte/s, over the size of an operation, for each set of links. The text states \
+                   no scale.",
+            shows: "One-way up to 38 % and two-way up to 25 % more than with interrupts; 8x1 and 1x10 about \
+                    the same.",
             here: "8x1 and 1x10 only, each with and without polling. The size is logarithmic.",
             drawings: 3,
         },
@@ -70,28 +73,74 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         cpu.total() - cpu.notice
     };
     let claims = [
-        Claim::near(Predicted, "8x1, one-way: throughput", 800.0, 0.1, polled(eight, Test::OneWay), "MByte/s").from("E 1.1"),
-        Claim::near(Predicted, "1x10, one-way: throughput", 800.0, 0.1, polled(ten, Test::OneWay), "MByte/s").from("E 1.1"),
-        Claim::between(Predicted, "two-way: 8x1 against 1x10", "almost the same", (0.9, 1.1), polled(eight, Test::TwoWay) / polled(ten, Test::TwoWay), "times"),
+        Claim::near(Predicted, "8x1, one-way: throughput", 800.0, 0.1, polled(eight, Test::OneWay), "MByte/s")
+            .from("E 1.1"),
+        Claim::near(Predicted, "1x10, one-way: throughput", 800.0, 0.1, polled(ten, Test::OneWay), "MByte/s")
+            .from("E 1.1"),
+        Claim::between(
+            Predicted,
+            "two-way: 8x1 against 1x10",
+            "almost the same",
+            (0.9, 1.1),
+            polled(eight, Test::TwoWay) / polled(ten, Test::TwoWay),
+            "times",
+        ),
         Claim::near(Predicted, "8x1, one-way: against interrupts", 1.38, 0.1, more(eight, Test::OneWay), "times")
             .conflicts("550 MByte/s of E fig. 3.1 and 38 % more are 760, and E 1.1 has 800")
-            .lacks("Without interrupts the send path copies 1 GByte/s all the time here, which memory allows it beside the adapters."),
+            .lacks(
+                "Without interrupts the send path copies 1 GByte/s all the time here, which memory allows \
+                 it beside the adapters.",
+            ),
         Claim::near(Predicted, "8x1, two-way: against interrupts", 1.25, 0.1, more(eight, Test::TwoWay), "times")
-            .lacks("Memory, which two CPUs and the adapters share, limits the throughput to more here than in E. What synchronization of both \
-                    CPUs costs (E 2.6.1) has no number in the text."),
-        Claim::between(Predicted, "8x1, ping-pong: against interrupts", "the same level", (0.9, 1.1), more(eight, Test::PingPong), "times")
-            .lacks("In a ping-pong of 1 MiB the sender of a direction is as busy here as in the one-way test, and gains as much."),
-        Claim::between(Predicted, "1x10, ping-pong: against interrupts", "the same level", (0.9, 1.1), more(ten, Test::PingPong), "times"),
-        Claim::between(Predicted, "8x1, two-way, 128 KiB: CPUs in use besides polling", "both", (1.8, 2.05), busy(eight), "CPUs"),
-        Claim::at_most(Predicted, "1x10, two-way, 128 KiB: CPUs in use besides polling", "the second CPU has free cycles", 1.8, busy(ten), "CPUs")
-            .lacks("Memory is what limits both CPUs here, whatever the links."),
+            .lacks(
+                "Memory, which two CPUs and the adapters share, limits the throughput to more here than in \
+                 E. What synchronization of both CPUs costs (E 2.6.1) has no number in the text.",
+            ),
+        Claim::between(
+            Predicted,
+            "8x1, ping-pong: against interrupts",
+            "the same level",
+            (0.9, 1.1),
+            more(eight, Test::PingPong),
+            "times",
+        )
+        .lacks(
+            "In a ping-pong of 1 MiB the sender of a direction is as busy here as in the one-way test, \
+             and gains as much.",
+        ),
+        Claim::between(
+            Predicted,
+            "1x10, ping-pong: against interrupts",
+            "the same level",
+            (0.9, 1.1),
+            more(ten, Test::PingPong),
+            "times",
+        ),
+        Claim::between(
+            Predicted,
+            "8x1, two-way, 128 KiB: CPUs in use besides polling",
+            "both",
+            (1.8, 2.05),
+            busy(eight),
+            "CPUs",
+        ),
+        Claim::at_most(
+            Predicted,
+            "1x10, two-way, 128 KiB: CPUs in use besides polling",
+            "the second CPU has free cycles",
+            1.8,
+            busy(ten),
+            "CPUs",
+        )
+        .lacks("Memory is what limits both CPUs here, whatever the links."),
     ];
     let mut inputs = inputs(bench);
     if !bench.live {
         inputs.push(Input {
             name: "time between two polls of an adapter",
             paper: "1 ms",
-            profile: "1 µs: with 1 ms a ping-pong would not take 23 µs, and the text has the same level as with interrupts",
+            profile: "1 µs: with 1 ms a ping-pong would not take 23 µs, and the text has the same level as \
+                      with interrupts",
             source: "E 2.4.1, 3.2.3",
         });
     }

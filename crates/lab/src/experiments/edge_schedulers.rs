@@ -13,20 +13,23 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "MultiEdge: schedulers over links of different rates",
     source: "E fig. 3.5",
     not_simulated: None,
-    paper: "One link of 10 Gbit/s and four of 1 Gbit/s, without copies and interrupts. SRR uses all links alike and does not use \
-            the fast one. WSRR and WD behave the same in ping-pongs. For long operations WD carries 11 % more than WSRR one-way \
-            and 12.5 % more two-way, and spends 10 and 20 % more CPU time on packets.",
+    paper: "One link of 10 Gbit/s and four of 1 Gbit/s, without copies and interrupts. SRR uses all links \
+            alike and does not use the fast one. WSRR and WD behave the same in ping-pongs. For long \
+            operations WD carries 11 % more than WSRR one-way and 12.5 % more two-way, and spends 10 and 20 % \
+            more CPU time on packets.",
     figures: &[
         PaperFigure {
             name: "E fig. 3.5a",
-            axes: "Throughput, MByte/s, over the size of an operation, for each scheduler. The text states no scale.",
-            shows: "SRR is far behind. WD carries 11 % (one-way) and 12.5 % (two-way) more than WSRR with long operations.",
+            axes: "Throughput, MByte/s, over the size of an operation, for each scheduler. The text states no \
+                   scale.",
+            shows: "SRR is far behind. WD carries 11 % (one-way) and 12.5 % (two-way) more than WSRR with long \
+                    operations.",
             here: "With Weir's own scheduler, auto. The size is logarithmic.",
             drawings: 3,
         },
         PaperFigure::none(
-            "The fast link carries 8 Gbit/s, and has the weight of 10. The thesis does not measure that: it shows which scheduler \
-             follows a link whose rate is not what its weight says.",
+            "The fast link carries 8 Gbit/s, and has the weight of 10. The thesis does not measure that: it \
+             shows which scheduler follows a link if its rate is not what its weight says.",
             1,
         ),
         PaperFigure {
@@ -42,9 +45,11 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 /// Why WD and WSRR are alike here.
-const ALIKE: &str = "With weights that are right, WSRR fills all links here as well: packets are alike in size, and each adapter has a queue. WD counts \
-                     all bytes that a link was given, so it does not follow a link that carries less than its weight says. If E's WD counts \
-                     those that have not left, it does, and a difference of 11 % means that links did not carry what their weights say.";
+const ALIKE: &str = "With weights that are right, WSRR fills all links here as well: packets are alike in \
+                     size, and each adapter has a queue. WD counts all bytes that a link was given, so it does \
+                     not follow a link that carries less than its weight says. If E's WD counts those that \
+                     have not left, it does, and a difference of 11 % means that links did not carry what \
+                     their weights say.";
 
 fn run(bench: &Bench<'_>) -> Result<Report> {
     let sizes = sizes(bench);

@@ -37,7 +37,7 @@ impl Drawing for Stacks {
         }
         let (key, top) = self.key();
         let longest = self.bars.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-        let left = (20.0 + LETTER * longest as f64).min(WIDTH * 0.6);
+        let left = (26.0 + LETTER * longest as f64).min(WIDTH * 0.6);
         let floor = top + BAR * self.bars.len() as f64;
         let x = self.x.layout(self.bars.iter().map(|(_, parts)| parts.iter().sum()), left, WIDTH - RIGHT);
         svg += &key;

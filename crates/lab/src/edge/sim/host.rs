@@ -1,9 +1,9 @@
 //! A host: two CPUs, a program that sends, a thread that receives, interrupts, adapters.
 //!
-//! With interrupts, all of it runs on the first CPU: E 3.2.3 says that only with polling the receive path can run on another
-//! CPU than the send path. A packet is work for the program when it leaves, and for the thread when it comes. Interrupts are
-//! off while the thread has work (E 2.4), so few come where packets come without pause. A program that only sends has the
-//! interrupts of packets that have left.
+//! With interrupts, all of it runs on the first CPU: E 3.2.3 says that only with polling the receive path can run on
+//! another CPU than the send path. A packet is work for the program when it leaves, and for the thread when it comes.
+//! Interrupts are off while the thread has work (E 2.4), so few come where packets come without pause. A program that only
+//! sends has the interrupts of packets that have left.
 
 use super::adapter::{Adapter, Packet};
 use super::core::Core;
@@ -38,7 +38,7 @@ pub struct Host {
     pub adapters: Vec<Adapter>,
     /// Interrupts are on, and none is being handled.
     enabled: bool,
-    /// The adapter whose interrupt is being handled.
+    /// The adapter of the interrupt that is being handled.
     interrupting: usize,
     /// Which of program and thread runs on a CPU that they share, and since when.
     turn: (Context, Instant),
