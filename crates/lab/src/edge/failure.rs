@@ -34,9 +34,10 @@ const PART: f64 = 1.0;
 /// What was seen of a transfer.
 #[derive(Clone, Debug)]
 pub struct Transfer {
-    /// When the link fails and is mended, ms.
+    /// When the link fails, when it is mended, and the end, ms.
     pub fails: f64,
     pub mended: f64,
+    pub end: f64,
     /// Before, while the link fails, and in the second half of the time after.
     pub phases: [Phase; 3],
     /// The longest time without a packet, ms: from the failure on, and before.
@@ -104,6 +105,7 @@ pub fn simulated(failure: Failure, scheduler: Scheduler, seed: u64) -> Transfer 
     Transfer {
         fails: FAILS as f64,
         mended: MENDED as f64,
+        end: END as f64,
         phases: [between(SETTLING, FAILS), between(FAILS + SETTLING, MENDED), between((MENDED + END) / 2, END)],
         stall: stall(FAILS, END),
         stall_before: stall(0, FAILS),
@@ -126,6 +128,7 @@ pub fn live(failures: &[Failure], scheduler: Scheduler) -> Result<Vec<Transfer>>
         ("seconds", PART.to_string()),
         ("scheduler", scheduling[0].into()),
         ("parameters", scheduling[1].into()),
+        ("weights", ["1"; LINKS].join(":")),
         ("failure", names.join(",")),
     ] {
         words.extend([format!("--{name}"), value]);
@@ -136,6 +139,7 @@ pub fn live(failures: &[Failure], scheduler: Scheduler) -> Result<Vec<Transfer>>
         Transfer {
             fails: seen.fails * 1e3,
             mended: seen.mended * 1e3,
+            end: 3e3 * PART,
             phases: [seen.before, seen.failed, seen.after].map(phase),
             stall: seen.stall_ms,
             stall_before: seen.stall_before_ms,

@@ -47,7 +47,8 @@ const SCHEDULERS: [(Scheduler, &str, &[Failure]); 3] = [
 const DRAWINGS: usize = 12;
 
 /// Why claims may fail live.
-const LIVE: &str = "Live, the two processes, the kernel and other programs share this machine's cores. A process that gets no core stalls                     too: edge-failure-transfers.csv has the stalls before the failure.";
+const LIVE: &str = "Live, the two processes, the kernel and other programs share this machine's cores. A process that gets no core stalls \
+                    too: edge-failure-transfers.csv has the stalls before the failure.";
 
 /// A transfer, with its scheduler's name.
 struct Case {
@@ -182,13 +183,13 @@ fn simulated(bench: &Bench<'_>, cases: &[Case]) -> Vec<Transfer> {
 
 /// Gbit/s over time, of all links and of each.
 fn panel(case: &Case, transfer: &Transfer) -> Panel {
-    let moments = || transfer.timeline.iter();
+    let moments = || transfer.timeline.iter().filter(|moment| moment.at <= transfer.end);
     let mut series = vec![Series::line("all", moments().map(|m| (m.at, m.gbits)))];
     for link in 0..LINKS {
         let name = if link == failure::BAD { format!("link {link}, which fails") } else { format!("link {link}") };
         series.push(Series::line(name, moments().map(|m| (m.at, m.links[link]))));
     }
-    let (x, y) = (Axis::linear("time (ms)"), Axis::linear("Gbit/s").showing(0.0, 5.0));
+    let (x, y) = (Axis::linear("time (ms)").showing(0.0, transfer.end), Axis::linear("Gbit/s").showing(0.0, 5.0));
     let title = format!("{} from {:.0} to {:.0} ms", case.title(), transfer.fails, transfer.mended);
     Panel::new(title, x, y, series)
 }

@@ -159,7 +159,8 @@ const CALLS: &str = "mremap(2) moves a mapping: the kernel makes and removes des
                      thesis changes entries of the page table alone.";
 
 /// Why the time of a remapping does not grow as the number of pages does.
-const FLUSH: &str = "mremap(2) has a fixed cost. Up to 33 pages Linux invalidates the TLB page by page, beyond it flushes all of it,                      which is cheaper for the call: the two mechanisms of E fig. 3.10.";
+const FLUSH: &str = "mremap(2) has a fixed cost. Up to 33 pages Linux invalidates the TLB page by page, beyond it flushes all of it, \
+                     which is cheaper for the call: the two mechanisms of E fig. 3.10.";
 
 fn copies(found: &Primitives) -> Panel {
     let line = |threads: u32, name: &str| {
