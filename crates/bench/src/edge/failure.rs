@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn phases_and_stalls_follow_from_samples() {
         let samples = samples();
-        let before = phase(&samples, SETTLING, 0.2);
+        let before = phase(&samples, SETTLING, 0.199);
         assert!((before.gigabits - 2.0).abs() < 1e-9 && (before.share - 0.5).abs() < 1e-9, "{before:?}");
         let failed = phase(&samples, 0.2 + SETTLING, 0.39);
         assert!((failed.gigabits - 1.0).abs() < 1e-9 && failed.share == 0.0, "{failed:?}");

@@ -1,23 +1,28 @@
 //! Both sides as processes on this machine: `weir edge bench`, by this executable, between two network namespaces (root).
 //!
-//! Settings that differ in test and size only are measured by one command. CPU time is that of `--breakdown`, in a run of its own:
-//! the clocks that it reads cost throughput.
+//! Settings that differ in test and size only are measured by one command, several times. CPU time is that of `--breakdown`, in a
+//! run of its own: the clocks that it reads cost throughput.
 
 use super::command::{self, Printed};
 use super::found::{Cpu, Found};
-use super::setting::{Mechanism, Receiving, Sending, Setting, Test};
+use super::setting::{Mechanism, Receiving, Sending, Setting};
 use crate::bench::Bench;
+use crate::statistics::median;
 use anyhow::{Context, Result};
 use weir_transport::edge::Scheduler;
 
 /// Length of a test, seconds.
 const SECONDS: f64 = 0.3;
+/// Runs without clocks, of which the medians count.
+const TRIALS: u32 = 3;
 /// `weir edge bench` has no larger operations.
 const LARGEST: u32 = 8 << 20;
 
 /// What two processes find for each setting, in their order. A setting that they cannot be set to ([`not_live`]) has NaN for
 /// all values.
 pub fn measure(bench: &Bench<'_>, settings: &[Setting]) -> Result<Vec<Found>> {
+    let trials = bench.trials(TRIALS);
+    bench.note("this machine", trials);
     let mut found = vec![Found::NONE; settings.len()];
     let mut open: Vec<usize> = (0..settings.len()).collect();
     while let Some(&first) = open.first() {
@@ -26,8 +31,12 @@ pub fn measure(bench: &Bench<'_>, settings: &[Setting]) -> Result<Vec<Found>> {
         open = rest;
         if not_live(&settings[first]).is_none() {
             let all: Vec<&Setting> = group.iter().map(|at| &settings[*at]).collect();
-            let plain = command::run(&arguments(&all)).with_context(|| all[0].name())?;
-            let divided = command::run(&[arguments(&all), vec!["--breakdown".into()]].concat())?;
+            let run = |more: Option<&str>| {
+                let options = arguments(&all).into_iter().chain(more.map(str::to_owned));
+                command::run(&options.collect::<Vec<_>>()).with_context(|| all[0].name())
+            };
+            let plain = (0..trials).map(|_| run(None)).collect::<Result<Vec<_>>>()?;
+            let divided = run(Some("--breakdown"))?;
             for at in &group {
                 found[*at] = of(&settings[*at], &plain, &divided).with_context(|| settings[*at].name())?;
             }
@@ -102,12 +111,13 @@ fn arguments(settings: &[&Setting]) -> Vec<String> {
     words
 }
 
-fn of(setting: &Setting, plain: &Printed, divided: &Printed) -> Result<Found> {
+fn of(setting: &Setting, plain: &[Printed], divided: &Printed) -> Result<Found> {
     let row = |printed: &Printed| {
         let is_it = |row: &&command::Row| row.test == setting.test.name() && row.size == setting.size;
         printed.rows.iter().find(is_it).cloned().context("weir edge bench has no row for it")
     };
-    let (row, parts) = (row(plain)?, row(divided)?);
+    let (rows, parts) = (plain.iter().map(row).collect::<Result<Vec<_>>>()?, row(divided)?);
+    let middle = |value: fn(&command::Row) -> f64| median(&rows.iter().map(value).collect::<Vec<_>>());
     let cpu = |side: &command::Side| {
         let part = |name: &str| {
             let all = side.breakdown.iter().flatten();
@@ -124,16 +134,16 @@ fn of(setting: &Setting, plain: &Printed, divided: &Printed) -> Result<Found> {
         }
     };
     Ok(Found {
-        gbits: row.gigabits,
-        latency: if setting.test == Test::PingPong { row.median_us.unwrap_or(f64::NAN) } else { f64::NAN },
-        initiate: row.call_median_us.unwrap_or(f64::NAN),
+        gbits: middle(|row| row.gigabits),
+        latency: middle(|row| row.median_us.unwrap_or(f64::NAN)),
+        initiate: middle(|row| row.call_median_us.unwrap_or(f64::NAN)),
         cpu: [cpu(&parts.client), cpu(&parts.server)],
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::setting::{Flush, Links};
+    use super::super::setting::{Flush, Links, Test};
     use super::*;
 
     #[test]
@@ -175,10 +185,10 @@ mod tests {
         );
         let printed: Printed = serde_json::from_str(&row).unwrap();
         let setting = Setting::base(Links::of(2, 1.0), Test::OneWay, 4096);
-        let found = of(&setting, &printed, &printed).unwrap();
+        let found = of(&setting, std::slice::from_ref(&printed), &printed).unwrap();
         assert_eq!((found.gbits, found.initiate), (1.5, 0.7));
         assert!(found.latency.is_nan() && (found.cpu[0].packet - 0.25).abs() < 1e-12, "{found:?}");
         assert!((found.cpu[1].send - 0.125).abs() < 1e-12 && found.cpu[1].notice == 0.0, "{found:?}");
-        assert!(of(&Setting { size: 64, ..setting }, &printed, &printed).is_err());
+        assert!(of(&Setting { size: 64, ..setting }, &[], &printed).is_err());
     }
 }

@@ -28,10 +28,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// What is found for each setting, in their order: simulated, or live in `bench`'s live runs.
 pub fn measure(bench: &Bench<'_>, settings: &[Setting]) -> Result<Vec<Found>> {
     (bench.progress)(settings.len(), 0);
-    bench.note(if bench.live { "this machine" } else { sim::ADAPTER }, 1);
     if bench.live {
         return live::measure(bench, settings);
     }
+    bench.note(sim::ADAPTER, 1);
     let next = AtomicUsize::new(0);
     let found: Mutex<Vec<(usize, Result<Found>)>> = Mutex::new(vec![]);
     let work = || {
