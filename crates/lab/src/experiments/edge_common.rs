@@ -119,10 +119,16 @@ pub fn throughput(title: impl Into<String>, series: Vec<Series>) -> Panel {
 
 /// CPU time of named settings, each of one side: 0 is the client.
 pub fn stacks(title: impl Into<String>, runs: &Runs, side: usize, bars: Vec<(String, Setting)>) -> Stacks {
-    let percent = |setting: &Setting| runs.at(setting).cpu[side].parts().map(|part| part * 100.0).to_vec();
+    let cpus = bars.iter().map(|(_, setting)| runs.at(setting).cpu[side].total()).fold(0.0, f64::max);
+    let most = if cpus > 1.05 { 200.0 } else { 100.0 };
+    // Work that is under way when the measurement ends counts in full.
+    let percent = |setting: &Setting| {
+        let cpu = runs.at(setting).cpu[side] * 100.0;
+        (cpu * (most / cpu.total()).min(1.0)).parts().to_vec()
+    };
     Stacks {
         title: title.into(),
-        x: Axis::linear("CPU time (%); 100: one CPU").showing(0.0, 100.0),
+        x: Axis::linear("CPU time (%); 100: one CPU").showing(0.0, most),
         parts: Cpu::PARTS.map(str::to_owned).to_vec(),
         bars: bars.into_iter().map(|(name, setting)| (name, percent(&setting))).collect(),
     }

@@ -29,6 +29,8 @@ pub struct Host {
     sending: Sending,
     receiving: Receiving,
     endpoint: Endpoint<u32>,
+    /// When the endpoint has to be called though nothing happens.
+    due: Option<Instant>,
     pub program: Program,
     thread: Thread,
     cores: [Core<Job>; 2],
@@ -83,6 +85,7 @@ impl Host {
             mechanism: setting.mechanism,
             sending: setting.sending,
             receiving: setting.receiving,
+            due: endpoint.poll_timeout(),
             endpoint,
             program: Program::new(setting, is_client),
             thread: Thread { is_awake: setting.mechanism == Mechanism::Polling, ..Thread::default() },
@@ -108,15 +111,18 @@ impl Host {
         let cores = self.cores.iter().filter_map(|core| core.next(now));
         let adapters = self.adapters.iter().filter_map(Adapter::next);
         let quiet = self.adapters.iter().filter(|a| self.enabled && a.has_events()).map(|a| a.quiet);
-        cores.chain(adapters).chain(quiet).chain(self.endpoint.poll_timeout()).min()
+        cores.chain(adapters).chain(quiet).chain(self.due).min()
     }
 
     /// All that happens at this time; `out` gets each packet that leaves, with its link and when it has left.
     pub fn advance(&mut self, now: Instant, out: &mut impl FnMut(usize, Instant, Packet)) {
         for adapter in &mut self.adapters {
-            self.traffic.add(now, adapter.advance(now));
+            let bytes = adapter.advance(now);
+            if bytes > 0 {
+                self.traffic.add(now, bytes);
+            }
         }
-        if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
+        if self.due.is_some_and(|due| due <= now) {
             self.endpoint.handle_timeout(now);
             self.transmit(now);
         }
@@ -168,7 +174,7 @@ impl Host {
             (0..self.adapters.len()).for_each(|n| self.collect(now, core, n));
         }
         match self.thread.arrived.is_empty() {
-            true => self.enabled = true,
+            true => self.enabled = !self.thread.is_awake,
             false => self.call(now),
         }
     }
@@ -333,6 +339,7 @@ impl Host {
             let packet = Packet { header, ack: ack.cloned(), piece: carried.map(|(piece, _)| piece) };
             if packet.piece.is_some() { program.queue(packet) } else { thread.out.push_back(packet) }
         });
+        self.due = self.endpoint.poll_timeout();
         if !self.thread.out.is_empty() && !self.thread.is_awake {
             (self.thread.is_awake, self.enabled) = (true, false);
         }

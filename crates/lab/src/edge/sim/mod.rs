@@ -25,7 +25,7 @@ use crate::statistics::median;
 use anyhow::{Result, ensure};
 use std::time::Duration;
 use weir_transport::Instant;
-use weir_transport::edge::{Endpoint, Parameters, Seq, Setup};
+use weir_transport::edge::{Endpoint, Parameters, Scheduler, Seq, Setup};
 use weir_wire::edge::{HEADER_LEN, PIECE_LEN};
 
 /// What reports call the simulated hosts.
@@ -49,8 +49,7 @@ pub fn with(setting: &Setting, costs: Costs) -> Result<Found> {
     let mut world = World::new(setting, costs);
     // All bytes of a full window, and of some operations.
     let nominal = setting.links.nominal();
-    let window =
-        f64::from(Parameters::MULTIEDGE.window) * f64::from(setting.mtu.min(setting.size + 100)) * 8.0 / nominal;
+    let window = f64::from(parameters(setting).window) * f64::from(setting.mtu.min(setting.size + 100)) * 8.0 / nominal;
     let operations = OPERATIONS * f64::from(setting.size) * 8.0 / nominal;
     let (warm, length) = match setting.test {
         Test::PingPong => (operations / 4.0, operations * 2.0),
@@ -61,6 +60,11 @@ pub fn with(setting: &Setting, costs: Costs) -> Result<Found> {
     world.run(world.now + time(length).max(LEAST));
     let seconds = world.now - before.at;
     Ok(world.seen().since(&before, seconds.as_secs_f64(), setting.test))
+}
+
+/// The thesis' for its schedulers, and Weir's for its own.
+fn parameters(setting: &Setting) -> Parameters {
+    if setting.scheduler == Scheduler::Auto { Parameters::TUNED } else { Parameters::MULTIEDGE }
 }
 
 struct World {
@@ -86,7 +90,7 @@ impl World {
         // Whole pages, if they are to be remapped.
         let payload = if matches!(setting.receiving, Receiving::Remapped(_)) { most / PAGE * PAGE } else { most };
         let host = |n: usize| {
-            let parameters = Parameters::MULTIEDGE;
+            let parameters = parameters(setting);
             let setup = Setup { parameters, scheduler: setting.scheduler, peer: 1, first: [FIRST[n], FIRST[1 - n]] };
             Host::new(setting, costs, Endpoint::new(setup, &setting.links.weights, payload), n == 0)
         };
@@ -94,19 +98,25 @@ impl World {
     }
 
     fn run(&mut self, end: Instant) {
+        self.advance(0);
+        self.advance(1);
         loop {
-            for n in 0..2 {
-                let mut left = vec![];
-                self.hosts[n].advance(self.now, &mut |link, at, packet| left.push((link, at + self.wire, packet)));
-                for (link, at, packet) in left {
-                    self.hosts[1 - n].adapters[link].expect(at, packet);
-                }
-            }
-            let next = self.hosts.iter().filter_map(|host| host.next(self.now)).min();
-            let Some(next) = next.filter(|next| *next <= end) else { break };
-            self.now = self.now.max(next);
+            let next = [0, 1].map(|n| self.hosts[n].next(self.now));
+            let Some(first) = next.into_iter().flatten().min().filter(|first| *first <= end) else { break };
+            self.now = self.now.max(first);
+            let now = self.now;
+            let is_due = next.map(|next| next.is_some_and(|next| next <= now));
+            (0..2).filter(|n| is_due[*n]).for_each(|n| self.advance(n));
         }
         self.now = self.now.max(end);
+    }
+
+    /// What happens at a host now; what leaves it comes to the other.
+    fn advance(&mut self, n: usize) {
+        let [client, server] = &mut self.hosts;
+        let (host, peer) = if n == 0 { (client, server) } else { (server, client) };
+        let wire = self.wire;
+        host.advance(self.now, &mut |link, at, packet| peer.adapters[link].expect(at + wire, packet));
     }
 
     fn seen(&self) -> Seen {
