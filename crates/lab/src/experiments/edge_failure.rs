@@ -14,7 +14,7 @@ use weir_transport::edge::Scheduler;
 
 pub const EXPERIMENT: Experiment = Experiment {
     id: "edge-failure",
-    title: "Several links: one of four fails in mid-transfer",
+    title: "MultiEdge: one of four links fails in mid-transfer",
     source: "E 2.3.1",
     not_simulated: None,
     paper: "Transfers complete although links fail for a while: a frame that is not acknowledged within a coarse timeout \

@@ -10,7 +10,7 @@ use anyhow::Result;
 
 pub const EXPERIMENT: Experiment = Experiment {
     id: "edge-primitives",
-    title: "Several links: what the parts of a transfer cost",
+    title: "MultiEdge: what the parts of a transfer cost",
     source: "E fig. 3.6 and 3.7, tables 3.1 and 3.2",
     not_simulated: Some("it measures this machine: its memory, its page tables and its system calls"),
     paper: "Two Opteron 244 of 1.8 GHz, each with memory of its own. Copies are faster within the caches (64 and 512 KB); beyond \
