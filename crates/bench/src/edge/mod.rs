@@ -38,7 +38,7 @@ pub struct EdgeArgs {
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Measure WRITEs over links of a given rate, in turns with TCP, MPTCP, bonding and UCX
-    Bench(EdgeBenchArgs),
+    Bench(Box<EdgeBenchArgs>),
     /// Measure what the parts of a transfer cost on this machine: copies, system calls, pinning and remapping
     Primitives(PrimitivesArgs),
 }
