@@ -122,7 +122,7 @@ mod tests {
         let to = receiver.local_addr().unwrap();
         let sender = stage.enter(Side::B, || UdpSocket::bind((from, 0)).unwrap()).unwrap();
         receiver.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        let mut arrived = |count: usize| {
+        let arrived = |count: usize| {
             // A link without a carrier may refuse them.
             (0..count).for_each(|_| drop(sender.send_to(&[1; 100], to)));
             (0..count).take_while(|_| receiver.recv(&mut [0; 200]).is_ok()).count()
