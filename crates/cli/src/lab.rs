@@ -13,6 +13,7 @@ use weir_lab::bench::Bench;
 use weir_lab::experiment::{Done, Experiment, LeftOut};
 use weir_lab::experiments::{self, ALL};
 use weir_lab::micro::Runner;
+use weir_lab::micro::live::Live;
 use weir_lab::micro::sim::Simulated;
 use weir_lab::output;
 
@@ -189,21 +190,24 @@ fn why_left_out(args: &RunArgs, experiment: &Experiment) -> Option<String> {
     fixed.then(|| "it compares fixed adapters, so --profile does not apply".into())
 }
 
-/// Makes the runner of the micro-benchmark: live or simulated.
-fn maker(live: bool) -> Result<Box<Maker>> {
+/// Makes runners of the micro-benchmark: live or simulated. Live, all have the stage of the first: experiments without the
+/// micro-benchmark need none.
+fn maker(live: bool) -> Box<Maker> {
+    let first: Mutex<Option<Live>> = Mutex::new(None);
     match live {
-        true => {
-            let live = micro::live()?;
-            Ok(Box::new(move || Ok(Box::new(live.clone()))))
-        }
-        false => Ok(Box::new(|| Ok(Box::new(Simulated)))),
+        true => Box::new(move || {
+            let mut first = first.lock().expect("no thread panics with it");
+            let live = first.take().map_or_else(micro::live, Ok)?;
+            Ok(Box::new(first.insert(live).clone()))
+        }),
+        false => Box::new(|| Ok(Box::new(Simulated))),
     }
 }
 
 type Maker = dyn Fn() -> Result<Box<dyn Runner>> + Sync;
 
 fn run_one(args: &RunArgs, live: bool, experiment: &'static Experiment) -> Result<Done> {
-    let make = maker(live)?;
+    let make = maker(live);
     let style = ProgressStyle::with_template("{prefix:14} {bar:32} {pos}/{len} runs, {elapsed}")?;
     // Hidden where standard error is no terminal.
     let bar = ProgressBar::new(0).with_style(style).with_prefix(experiment.id);

@@ -15,9 +15,11 @@ mod detectors;
 mod edge_alignment;
 mod edge_common;
 mod edge_copies;
+mod edge_failure;
 mod edge_latency;
 mod edge_links;
 mod edge_polling;
+mod edge_primitives;
 mod edge_schedulers;
 mod fault_cost;
 mod flood;
@@ -41,7 +43,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// All experiments.
-pub const ALL: [&Experiment; 26] = [
+pub const ALL: [&Experiment; 28] = [
     &odp_read::EXPERIMENT,
     &odp_send::EXPERIMENT,
     &odp_write::EXPERIMENT,
@@ -66,8 +68,10 @@ pub const ALL: [&Experiment; 26] = [
     &edge_polling::EXPERIMENT,
     &edge_copies::EXPERIMENT,
     &edge_schedulers::EXPERIMENT,
+    &edge_primitives::EXPERIMENT,
     &edge_latency::EXPERIMENT,
     &edge_alignment::EXPERIMENT,
+    &edge_failure::EXPERIMENT,
 ];
 
 /// The experiments with these IDs, in the order of [`ALL`]; `all` selects all.

@@ -26,10 +26,19 @@ pub fn sent_bytes(text: &str, interface: &str) -> Option<u64> {
 
 /// The same of `eth0`, `eth1` and so on, in the order of their numbers.
 pub fn sent_by_links(text: &str) -> Result<Vec<u64>> {
+    by_links(text, sent)
+}
+
+/// Received bytes of these interfaces.
+pub fn received_by_links(text: &str) -> Result<Vec<u64>> {
+    by_links(text, |figures| figures.split_whitespace().next()?.parse().ok())
+}
+
+fn by_links(text: &str, bytes: impl Fn(&str) -> Option<u64>) -> Result<Vec<u64>> {
     let mut interfaces: Vec<(usize, u64)> = vec![];
     for (name, figures) in text.lines().filter_map(|line| line.trim().split_once(':')) {
         if let Some(number) = name.strip_prefix("eth").and_then(|number| number.parse().ok()) {
-            interfaces.push((number, sent(figures).context("no bytes sent in /proc/net/dev")?));
+            interfaces.push((number, bytes(figures).context("no bytes in /proc/net/dev")?));
         }
     }
     interfaces.sort_unstable();
@@ -59,6 +68,8 @@ mod tests {
         let text = "Inter-| Receive | Transmit\n face |bytes packets|bytes\n  lo: 1 0 0 0 0 0 0 0 2 0\n\
                     eth10: 1 0 0 0 0 0 0 0 30 0\n  eth9: 1 0 0 0 0 0 0 0 20 0\n";
         assert_eq!(sent_by_links(text).unwrap(), [20, 30]);
+        assert_eq!(received_by_links(text).unwrap(), [1, 1]);
+        assert_eq!(received_by_links(text).unwrap(), [1, 1]);
         assert!(sent_by_links("eth0: 1 2").is_err());
     }
 }

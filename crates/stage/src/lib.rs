@@ -6,6 +6,7 @@
 
 mod child;
 pub mod counters;
+mod failure;
 mod installation;
 pub mod iperf;
 pub mod old_kernel;
@@ -15,6 +16,7 @@ mod program;
 mod shape;
 
 pub use child::{Child, Finished, Protocol};
+pub use failure::Failure;
 pub use installation::library_folder;
 pub use program::{locate, missing};
 
@@ -177,6 +179,17 @@ impl Stage {
             (true, Side::A) => Ipv4Addr::new(198, 18, 0, 1),
             (true, Side::B) => Ipv4Addr::new(198, 18, 0, 2),
         })
+    }
+
+    /// This side's address on a link; `eth0` is 0. Its address on loopback.
+    pub fn link_address(&self, side: Side, link: usize) -> IpAddr {
+        match self.address(side) {
+            IpAddr::V4(first) if self.network.is_joined() => {
+                let [a, b, _, host] = first.octets();
+                IpAddr::V4(Ipv4Addr::new(a, b, link as u8, host))
+            }
+            address => address,
+        }
     }
 
     /// This side's IPv6 address.

@@ -13,17 +13,22 @@ const QUEUE_MILLISECONDS: u32 = 20;
 impl Stage {
     /// Gives a link (`eth0` is 0) a rate in both directions. It counts bytes of Ethernet headers and all above.
     pub fn shape(&self, link: usize, gigabits: u32) -> Result<()> {
-        let burst = burst(gigabits);
+        self.shape_to(link, gigabits * 1000)
+    }
+
+    /// The same in Mbit/s.
+    pub(crate) fn shape_to(&self, link: usize, megabits: u32) -> Result<()> {
+        let burst = burst(megabits);
         for side in [Side::A, Side::B] {
-            let bucket = format!("tbf rate {gigabits}gbit burst {burst} latency {QUEUE_MILLISECONDS}ms");
+            let bucket = format!("tbf rate {megabits}mbit burst {burst} latency {QUEUE_MILLISECONDS}ms");
             self.iproute(side, "tc", &format!("qdisc replace dev eth{link} root {bucket}"))?;
         }
         Ok(())
     }
 }
 
-fn burst(gigabits: u32) -> u64 {
-    LEAST_BURST.max(u64::from(gigabits) * 1000 / 8 * BURST_MICROSECONDS)
+fn burst(megabits: u32) -> u64 {
+    LEAST_BURST.max(u64::from(megabits) / 8 * BURST_MICROSECONDS)
 }
 
 #[cfg(test)]
@@ -33,7 +38,7 @@ mod tests {
 
     #[test]
     fn a_burst_has_room_for_offloaded_packets_and_late_timers() {
-        assert_eq!((burst(1), burst(10)), (131_072, 500_000));
+        assert_eq!((burst(1000), burst(10_000)), (131_072, 500_000));
     }
 
     #[test]

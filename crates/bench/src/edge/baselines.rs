@@ -3,6 +3,7 @@
 use super::configuration::Configuration;
 use super::mptcp;
 use super::role::{self, Role};
+use super::sockets::Traffic;
 use crate::peers::{self, Over};
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
@@ -11,6 +12,8 @@ use weir_stage::{Side, Stage, locate};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Peer {
+    /// As many UDP sockets as links, without a protocol: what they carry at most
+    Sockets,
     /// TCP over the first link, by iperf3
     Tcp,
     /// MPTCP of the kernel, over the same links
@@ -27,6 +30,7 @@ impl Peer {
     /// Its description as shown.
     pub fn name(self) -> &'static str {
         match self {
+            Peer::Sockets => "UDP sockets",
             Peer::Tcp => "TCP, first link",
             Peer::Mptcp => "MPTCP",
             Peer::Bonding => "TCP, bonding",
@@ -34,6 +38,15 @@ impl Peer {
             Peer::None => "none",
         }
     }
+}
+
+/// What a run of a baseline has shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Figure {
+    /// Gbit/s of payload.
+    pub gigabits: f64,
+    /// The share of the datagrams that were lost, where nothing goes again.
+    pub lost: Option<f64>,
 }
 
 /// A baseline that can run here.
@@ -56,15 +69,16 @@ impl<'a> Baseline<'a> {
                 locate("iperf3")?;
                 bonded = Some(bond(links, mtu)?);
             }
-            Peer::None => {}
+            Peer::Sockets | Peer::None => {}
         }
         Ok(Baseline { peer, stage, bonded })
     }
 
-    /// Gbit/s of payload, one way.
-    pub fn run(&self, links: &Configuration, mtu: u32, size: usize, seconds: f64) -> Result<f64> {
+    /// One run, one way.
+    pub fn run(&self, links: &Configuration, mtu: u32, size: usize, seconds: f64) -> Result<Figure> {
         let stage = self.bonded.as_ref().unwrap_or(self.stage);
         let bytes = match self.peer {
+            Peer::Sockets => return self.sockets(links, mtu, seconds),
             Peer::Tcp | Peer::Bonding => peers::iperf3(stage, seconds)?.rate,
             Peer::Mptcp => {
                 let server = |address| Role::MptcpServer { address };
@@ -82,7 +96,17 @@ impl<'a> Baseline<'a> {
             Peer::None => 0.0,
         };
         ensure!(bytes > 0.0, "{} moved nothing", self.peer.name());
-        Ok(bytes * 8e-9)
+        Ok(Figure { gigabits: bytes * 8e-9, lost: None })
+    }
+
+    fn sockets(&self, links: &Configuration, mtu: u32, seconds: f64) -> Result<Figure> {
+        let of = |side| (0..links.rates.len()).map(|link| self.stage.link_address(side, link)).collect();
+        let server = |address| Role::SocketsServer { address, links: of(Side::A), mtu };
+        let client = |address| Role::SocketsClient { address, servers: of(Side::A), links: of(Side::B), mtu, seconds };
+        let outcome = role::pair(self.stage, seconds, server, client)?;
+        let traffic: Traffic =
+            serde_json::from_str(&outcome.client.stdout).with_context(|| outcome.client.printed())?;
+        Ok(Figure { gigabits: traffic.gigabits(mtu), lost: Some(traffic.lost()) })
     }
 }
 

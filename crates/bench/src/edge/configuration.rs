@@ -49,8 +49,12 @@ impl Configuration {
 
 /// Packets of an operation that is sent once.
 pub fn packets(mtu: u32, size: usize) -> u64 {
-    let most = mtu as usize - IP_UDP - HEADER_LEN - PIECE_LEN;
-    size.div_ceil(most).max(1) as u64
+    size.div_ceil(payload(mtu)).max(1) as u64
+}
+
+/// Bytes of operations in a packet, at most.
+pub fn payload(mtu: u32) -> usize {
+    mtu as usize - IP_UDP - HEADER_LEN - PIECE_LEN
 }
 
 #[cfg(test)]

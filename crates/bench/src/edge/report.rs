@@ -1,8 +1,10 @@
 //! The figures of `weir edge bench`, as tables and as JSON.
 
-use super::configuration::{Configuration, packets};
-use super::job::{Done, Test};
-use super::usage::Parts;
+use super::baselines::Figure;
+use super::configuration::Configuration;
+use super::failure::{FailureRow, Phase};
+use super::row::Row;
+use super::settings::Settings;
 use crate::table::Spread;
 use serde::Serialize;
 use std::fmt::Write;
@@ -10,54 +12,11 @@ use std::fmt::Write;
 /// Everything that was measured.
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
+    /// Of all runs of Weir.
+    pub settings: Settings,
     pub rows: Vec<Row>,
+    pub failures: Vec<FailureRow>,
     pub comparisons: Vec<Comparison>,
-}
-
-/// One test with one size on one set of links.
-#[derive(Debug, Serialize)]
-pub struct Row {
-    pub links: String,
-    pub mtu: u32,
-    pub test: &'static str,
-    pub size: usize,
-    /// Bytes of operations that were performed, both directions together; those of a ping-pong too.
-    pub bytes: u64,
-    pub seconds: f64,
-    /// Gbit/s of them.
-    pub gigabits: f64,
-    /// What the links carry at most, Gbit/s, both directions together in `two-way`.
-    pub nominal: f64,
-    pub share: f64,
-    /// Packets with bytes of operations, both directions.
-    pub packets: u64,
-    /// Those of them that were sent before.
-    pub again: u64,
-    /// One way, microseconds; of `ping-pong` only.
-    pub median_us: Option<f64>,
-    pub p99_us: Option<f64>,
-    pub client: SideUsage,
-    pub server: SideUsage,
-}
-
-#[derive(Debug, Serialize)]
-pub struct SideUsage {
-    pub cpu_seconds: f64,
-    pub link_bytes: Vec<u64>,
-    pub system_calls: u64,
-    pub sleeps: u64,
-    /// With `--breakdown`.
-    pub breakdown: Option<Vec<Share>>,
-}
-
-/// CPU time of a part.
-#[derive(Debug, PartialEq, Serialize)]
-pub struct Share {
-    pub part: &'static str,
-    /// Microseconds for each packet with bytes of operations.
-    pub us_per_packet: f64,
-    /// Of the CPU time of the process.
-    pub percent: f64,
 }
 
 /// WRITEs one way, in turns with a baseline.
@@ -72,76 +31,40 @@ pub struct Comparison {
     pub baseline: Option<f64>,
     /// Weir divided by the baseline, round by round.
     pub ratio: Option<Spread>,
+    /// The median share of the baseline's datagrams that were lost, if it has no protocol.
+    pub lost: Option<f64>,
     /// Why the baseline cannot run here.
     pub skipped: Option<String>,
     pub failed: Option<String>,
 }
 
-impl Row {
-    pub fn new(links: &Configuration, mtu: u32, done: &Done, breakdown: bool) -> Row {
-        let Done { job, client, server } = done;
-        let operations = client.operations + server.operations;
-        let (bytes, seconds) = (operations * job.size as u64, client.seconds.max(server.seconds));
-        // A one-way job ends for the client when the server has told it that all is performed.
-        let seconds = if job.test == Test::TwoWay { seconds } else { client.seconds };
-        let gigabits = bytes as f64 * 8e-9 / seconds;
-        let nominal = links.nominal(mtu, job.size) * if job.test == Test::TwoWay { 2.0 } else { 1.0 };
-        let sent = client.usage.packets_sent + server.usage.packets_sent;
-        // Each side that sends tells the other the end, in a packet of its own.
-        let ends = if job.test == Test::TwoWay { 2 } else { 1 };
-        let side = |part: &super::job::Part| SideUsage {
-            cpu_seconds: part.usage.cpu,
-            link_bytes: part.usage.link_bytes.clone(),
-            system_calls: part.usage.sends + part.usage.receives + part.usage.empty_receives,
-            sleeps: part.usage.sleeps,
-            breakdown: breakdown.then(|| shares(&part.usage.parts, part.usage.cpu, sent)),
-        };
-        Row {
-            links: links.name.clone(),
-            mtu,
-            test: job.test.name(),
-            size: job.size,
-            bytes,
-            seconds,
-            gigabits,
-            nominal,
-            share: gigabits / nominal,
-            packets: sent,
-            again: sent.saturating_sub(operations * packets(mtu, job.size) + ends),
-            median_us: client.latency.map(|[median, _]| median * 1e6),
-            p99_us: client.latency.map(|[_, p99]| p99 * 1e6),
-            client: side(client),
-            server: side(server),
-        }
-    }
-}
-
-/// The parts, and what is left: the program, and the rest of the kernel's time.
-fn shares(parts: &Parts, cpu: f64, packets: u64) -> Vec<Share> {
-    let named = parts.named();
-    let rest = (cpu - named.iter().map(|(_, seconds)| seconds).sum::<f64>()).max(0.0);
-    let share = |(part, seconds): (&'static str, f64)| Share {
-        part,
-        us_per_packet: if packets > 0 { seconds * 1e6 / packets as f64 } else { 0.0 },
-        percent: if cpu > 0.0 { seconds * 100.0 / cpu } else { 0.0 },
-    };
-    named.into_iter().chain([("other", rest)]).map(share).collect()
-}
-
 impl Comparison {
     pub fn new(links: &Configuration, mtu: u32, size: usize, against: &'static str) -> Comparison {
         let links = links.name.clone();
-        Comparison { links, mtu, size, against, weir: None, baseline: None, ratio: None, skipped: None, failed: None }
+        Comparison {
+            links,
+            mtu,
+            size,
+            against,
+            weir: None,
+            baseline: None,
+            ratio: None,
+            lost: None,
+            skipped: None,
+            failed: None,
+        }
     }
 
-    /// With the figures of rounds: Weir's and the baseline's.
-    pub fn measured(self, rounds: &[(f64, f64)]) -> Comparison {
-        let spread = |figure: fn(&(f64, f64)) -> f64| Spread::of(&rounds.iter().map(figure).collect::<Vec<_>>());
+    /// With the figures of rounds: Weir's Gbit/s and the baseline's figure.
+    pub fn measured(self, rounds: &[(f64, Figure)]) -> Comparison {
+        let spread = |figure: fn(&(f64, Figure)) -> f64| Spread::of(&rounds.iter().map(figure).collect::<Vec<_>>());
+        let lost: Vec<f64> = rounds.iter().filter_map(|(_, figure)| figure.lost).collect();
         let median = |spread: Option<Spread>| spread.map(|spread| spread.median);
         Comparison {
             weir: median(spread(|round| round.0)),
-            baseline: median(spread(|round| round.1)),
-            ratio: spread(|round| round.0 / round.1),
+            baseline: median(spread(|round| round.1.gigabits)),
+            ratio: spread(|round| round.0 / round.1.gigabits),
+            lost: median(Spread::of(&lost)),
             ..self
         }
     }
@@ -150,7 +73,10 @@ impl Comparison {
 impl Report {
     /// As text.
     pub fn text(&self) -> String {
-        let mut text = self.tests();
+        let mut text = if self.rows.is_empty() { String::new() } else { self.tests() };
+        if !self.failures.is_empty() {
+            text += &self.failures();
+        }
         if self.rows.iter().any(|row| row.client.breakdown.is_some()) {
             let _ = write!(text, "\n{}", self.breakdown());
         }
@@ -161,8 +87,20 @@ impl Report {
     }
 
     fn tests(&self) -> String {
-        let header =
-            ["links", "MTU", "test", "bytes", "Gbit/s", "of nominal", "again", "µs", "99 %", "client", "server"];
+        let header = [
+            "links",
+            "MTU",
+            "test",
+            "bytes",
+            "Gbit/s",
+            "of nominal",
+            "again",
+            "µs",
+            "99 %",
+            "call",
+            "client",
+            "server",
+        ];
         let mut lines = vec![header.map(str::to_owned).to_vec()];
         for row in &self.rows {
             let time = |time: Option<f64>| time.map_or("–".into(), |time| format!("{time:.1}"));
@@ -177,9 +115,39 @@ impl Report {
                 row.again.to_string(),
                 time(row.median_us),
                 time(row.p99_us),
+                row.call_median_us.map_or("–".into(), |call| format!("{call:.2}")),
                 format!("{:.2} s", row.client.cpu_seconds),
                 format!("{:.2} s", row.server.cpu_seconds),
             ]);
+        }
+        columns(&lines, 3)
+    }
+
+    fn failures(&self) -> String {
+        let header = [
+            "links",
+            "MTU",
+            "failure",
+            "before",
+            "failed",
+            "after",
+            "its share",
+            "failed",
+            "after",
+            "stall",
+            "pause",
+            "again",
+        ];
+        let mut lines = vec![header.map(str::to_owned).to_vec()];
+        for FailureRow { row, failure, before, failed, after, stall_ms, pause_ms, .. } in &self.failures {
+            let rate = |phase: &Phase| format!("{:.2} Gbit/s", phase.gigabits);
+            let share = |phase: &Phase| format!("{:.2}", phase.share);
+            let time = |ms: &f64| format!("{ms:.0} ms");
+            let what = [row.links.clone(), row.mtu.to_string(), failure.clone()];
+            let phases = [before, failed, after];
+            let figures = phases.map(rate).into_iter().chain(phases.map(share));
+            let rest = [time(stall_ms), time(pause_ms), row.again.to_string()];
+            lines.push(what.into_iter().chain(figures).chain(rest).collect());
         }
         columns(&lines, 3)
     }
@@ -221,6 +189,10 @@ impl Report {
             ]);
         }
         let mut text = if lines.len() > 1 { columns(&lines, 3) } else { String::new() };
+        for (one, lost) in self.comparisons.iter().filter_map(|one| Some((one, one.lost?))) {
+            let percent = lost * 100.0;
+            let _ = writeln!(text, "{} MTU {}, {}: {percent:.2} % were lost", one.links, one.mtu, one.against);
+        }
         for one in &self.comparisons {
             let reasons = [("skipped", &one.skipped), ("FAILED", &one.failed)];
             for (word, why) in reasons.iter().filter_map(|(word, why)| Some((word, why.as_ref()?))) {
@@ -247,40 +219,9 @@ fn columns(lines: &[Vec<String>], right: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::job::{Job, Part};
-    use super::super::usage::Usage;
+    use super::super::job::{Part, Test};
+    use super::super::row::tests::{part, row};
     use super::*;
-
-    fn part(operations: u64, seconds: f64, packets_sent: u64) -> Part {
-        let parts = Parts { protocol: 0.25, system_calls: 0.5, ..Parts::default() };
-        let usage = Usage { cpu: 1.0, packets_sent, parts, link_bytes: vec![10, 20], ..Usage::default() };
-        Part { operations, seconds, latency: None, usage }
-    }
-
-    fn row(test: Test, client: Part, server: Part) -> Row {
-        let done = Done { job: Job { test, size: 1000, seconds: 1.0 }, client, server };
-        Row::new(&"2x1".parse().unwrap(), 1500, &done, true)
-    }
-
-    #[test]
-    fn a_stream_has_a_rate_and_packets_that_went_again() {
-        let one = row(Test::OneWay, part(100_000, 0.5, 100_008), part(0, 9.0, 0));
-        assert!((one.gigabits - 1.6).abs() < 1e-9 && one.bytes == 100_000_000 && one.again == 7, "{one:?}");
-        assert!((one.share - 1.6 / one.nominal).abs() < 1e-12 && one.nominal < 2.0);
-        let both = row(Test::TwoWay, part(100_000, 0.5, 100_001), part(100_000, 1.0, 100_001));
-        assert!((both.gigabits - 1.6).abs() < 1e-9 && both.again == 0, "{both:?}");
-        assert!((both.nominal / one.nominal - 2.0).abs() < 1e-12);
-    }
-
-    #[test]
-    fn a_breakdown_is_per_packet_and_adds_up_to_all_cpu_time() {
-        let one = row(Test::OneWay, part(500_000, 1.0, 500_000), part(0, 1.0, 0));
-        let shares = one.client.breakdown.unwrap();
-        assert_eq!(shares[3], Share { part: "protocol", us_per_packet: 0.5, percent: 25.0 });
-        assert_eq!(shares[5], Share { part: "other", us_per_packet: 0.5, percent: 25.0 });
-        assert_eq!(shares.iter().map(|share| share.percent).sum::<f64>(), 100.0);
-        assert!(super::shares(&Parts::default(), 0.0, 0).iter().all(|share| share.percent == 0.0));
-    }
 
     #[test]
     fn tables_and_json_have_all_rows_and_say_what_was_skipped() {
@@ -292,11 +233,16 @@ mod tests {
                 row(Test::PingPong, Part { latency: Some([2e-5, 5e-5]), ..part(9, 1.0, 10) }, part(9, 1.0, 9)),
             ],
             comparisons: vec![
-                Comparison::new(&links, 1500, 1000, "TCP").measured(&[(2.0, 1.0), (3.0, 2.0), (1.0, 1.0)]),
+                Comparison::new(&links, 1500, 1000, "TCP").measured(
+                    &[(2.0, 1.0), (3.0, 2.0), (1.0, 1.0)]
+                        .map(|(weir, gigabits)| (weir, Figure { gigabits, lost: Some(0.015) })),
+                ),
                 Comparison { skipped, ..Comparison::new(&links, 1500, 1000, "MPTCP") },
             ],
+            ..Report::default()
         };
         let text = report.text();
+        assert!(text.contains("2x1 MTU 1500, TCP: 1.50 % were lost\n"), "{text}");
         assert!(text.contains("ping-pong") && text.contains("20.0") && text.contains("50.0"), "{text}");
         assert!(text.contains("1.50  1.00–2.00"), "{text}");
         assert!(text.contains("2x1 MTU 1500, MPTCP: skipped: the kernel has no MPTCP\n"), "{text}");

@@ -1,91 +1,67 @@
 //! The two processes of a measurement: they exchange jobs and what came of them over TCP, and do them with the crate `edge`.
 
-use super::job::{Done, Job, Part, Settings, Test};
+use super::control::Control;
+use super::job::{Done, Job, Part, Test};
+use super::sampler::Sampler;
+use super::settings::Settings;
 use super::usage::Usage;
 use anyhow::{Context, Result, bail};
-use serde::{Serialize, de::DeserializeOwned};
-use std::io::{BufRead, BufReader, Write};
+use hdrhistogram::Histogram;
+use std::alloc::{Layout, alloc, handle_alloc_error};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
-use weir_edge::{Access, Allow, Connection, Event, Kind, Mode, Node, OperationFlags, Options};
+use weir_edge::{Access, Allow, Connection, Event, Kind, Node, OperationFlags, Options};
 
 /// Memory of a side that the other writes to. So many bytes are under way at most.
 const AREA: usize = 8 << 20;
+/// Areas begin with a page. A place has an offset in it.
+const PAGE: usize = 4096;
 /// Operations that are under way at most.
 const MOST: usize = 2048;
 /// Time limit for something to happen.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Before the jobs that count: the rates of the links become known.
-const WARM_UP: Job = Job { test: Test::TwoWay, size: 64 << 10, seconds: 0.2 };
+const WARM_UP: Job = Job { test: Test::TwoWay, size: 64 << 10, seconds: 0.2, sampled: false };
 
 /// The server: does what the client says until it ends.
-pub fn serve(address: SocketAddr, settings: Settings) -> Result<()> {
-    let node = Node::listen(Options { port: address.port(), ..options(settings) })?;
+pub fn serve(address: SocketAddr, settings: &Settings) -> Result<()> {
+    let node = Node::listen(Options { port: address.port(), ..settings.options()? })?;
     let listener = TcpListener::bind(address)?;
     let mut control = Control::new(listener.accept()?.0)?;
     let area = Area::new();
     let connection = node.wait(&area.allowed(), Some(PATIENCE))?;
-    let mut side = Side { connection, remote: control.exchange(area.address())?, area, under_way: 0 };
+    let remote = control.exchange(area.address())?;
+    let mut side = Side::new(node, connection, area, remote, settings);
     while let Some(job) = control.receive::<Job>()? {
         control.send(&())?;
-        let before = Usage::now(&node)?;
+        let before = Usage::now(&side.node)?;
         let part = side.serve(job)?;
-        control.send(&Part { usage: Usage::now(&node)?.since(&before), ..part })?;
+        control.send(&Part { usage: Usage::now(&side.node)?.since(&before), ..part })?;
     }
     Ok(())
 }
 
-/// The client: does the jobs with the server.
-pub fn run(address: SocketAddr, settings: Settings, jobs: &[Job]) -> Result<Vec<Done>> {
+/// The client: does the jobs with the server. `begins` is called when the first of them begins.
+pub fn run(address: SocketAddr, settings: &Settings, jobs: &[Job], begins: impl Fn()) -> Result<Vec<Done>> {
     let mut control = Control::new(TcpStream::connect(address)?)?;
-    let (node, area) = (Node::open(options(settings))?, Area::new());
+    let (node, area) = (Node::open(settings.options()?)?, Area::new());
     let connection = node.request(address, &area.allowed(), PATIENCE)?;
-    let mut side = Side { connection, remote: control.exchange(area.address())?, area, under_way: 0 };
+    let remote = control.exchange(area.address())?;
+    let mut side = Side::new(node, connection, area, remote, settings);
     let mut done = vec![];
-    for &job in std::iter::once(&WARM_UP).chain(jobs) {
+    for (n, &job) in std::iter::once(&WARM_UP).chain(jobs).enumerate() {
+        if n == 1 {
+            begins();
+        }
         control.send(&job)?;
         control.receive::<()>()?.context("the server has ended")?;
-        let before = Usage::now(&node)?;
+        let before = Usage::now(&side.node)?;
         let part = side.request(job)?;
         let server = control.receive()?.context("the server has ended")?;
-        done.push(Done { job, client: Part { usage: Usage::now(&node)?.since(&before), ..part }, server });
+        done.push(Done { job, client: Part { usage: Usage::now(&side.node)?.since(&before), ..part }, server });
     }
     done.remove(0);
     Ok(done)
-}
-
-fn options(settings: Settings) -> Options {
-    let mode = if settings.polling { Mode::Polling } else { Mode::Events };
-    Options { mode, measure: settings.measure, ..Options::default() }
-}
-
-/// Lines of JSON.
-struct Control {
-    lines: BufReader<TcpStream>,
-}
-
-impl Control {
-    fn new(stream: TcpStream) -> Result<Control> {
-        stream.set_nodelay(true)?;
-        Ok(Control { lines: BufReader::new(stream) })
-    }
-
-    fn send(&mut self, value: &impl Serialize) -> Result<()> {
-        let line = serde_json::to_string(value)? + "\n";
-        Ok(self.lines.get_mut().write_all(line.as_bytes())?)
-    }
-
-    /// `None` if the peer has ended.
-    fn receive<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
-        let mut line = String::new();
-        self.lines.read_line(&mut line)?;
-        (!line.is_empty()).then(|| serde_json::from_str(&line)).transpose().context("the peer's line is not JSON")
-    }
-
-    fn exchange(&mut self, address: u64) -> Result<u64> {
-        self.send(&address)?;
-        self.receive()?.context("the peer has ended")
-    }
 }
 
 /// Memory that the peer may use. It lives until the process ends, as the peer's packets may be late.
@@ -93,7 +69,15 @@ struct Area(*mut u8);
 
 impl Area {
     fn new() -> Area {
-        Area(vec![1u8; AREA].leak().as_mut_ptr())
+        let layout = Layout::from_size_align(AREA + PAGE, PAGE).expect("a power of two, and no overflow");
+        // SAFETY: the layout is not empty.
+        let area = unsafe { alloc(layout) };
+        if area.is_null() {
+            handle_alloc_error(layout);
+        }
+        // SAFETY: the area has so many bytes.
+        unsafe { area.write_bytes(1, layout.size()) };
+        Area(area)
     }
 
     fn address(&self) -> u64 {
@@ -102,21 +86,33 @@ impl Area {
 
     fn allowed(&self) -> Allow {
         // SAFETY: the area is used through this pointer only, and never freed.
-        unsafe { Allow::nothing().and(self.0, AREA, Access::READ | Access::WRITE) }
+        unsafe { Allow::nothing().and(self.0, AREA + PAGE, Access::READ | Access::WRITE) }
     }
 }
 
 /// One end of the connection.
 struct Side {
+    node: Node,
     connection: Connection,
-    /// The area of the peer.
+    /// Where the operations' bytes go: a place in the first page of the peer's area.
     remote: u64,
     area: Area,
     /// Operations of this side that are not complete.
     under_way: usize,
+    /// Nanoseconds of the calls that begin operations.
+    calls: Histogram<u64>,
+    /// When an operation was complete last, and the longest time without one.
+    completed: Option<Instant>,
+    pause: Option<Duration>,
 }
 
 impl Side {
+    fn new(node: Node, connection: Connection, area: Area, remote: u64, settings: &Settings) -> Side {
+        let calls = Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("1 ns to 10 s, in three digits");
+        let remote = remote + settings.offset as u64;
+        Side { node, connection, remote, area, under_way: 0, calls, completed: None, pause: None }
+    }
+
     fn request(&mut self, job: Job) -> Result<Part> {
         match job.test {
             Test::OneWay => self.stream(job, false),
@@ -129,8 +125,10 @@ impl Side {
         match job.test {
             Test::OneWay => {
                 let begin = Instant::now();
+                let sampler = job.sampled.then(|| Sampler::start(self.node.clone()));
                 self.until_notified()?;
-                Ok(Part { seconds: begin.elapsed().as_secs_f64(), ..Part::default() })
+                let samples = sampler.map(Sampler::end).transpose()?.unwrap_or_default();
+                Ok(Part { seconds: begin.elapsed().as_secs_f64(), samples, ..Part::default() })
             }
             Test::TwoWay => self.stream(job, true),
             Test::PingPong => self.pong(job),
@@ -142,9 +140,13 @@ impl Side {
         let (begin, time) = (Instant::now(), Duration::from_secs_f64(job.seconds));
         let slots = (AREA / job.size).clamp(1, MOST);
         let (mut issued, mut ended) = (0, false);
+        self.calls.reset();
+        (self.completed, self.pause) = (None, None);
         while begin.elapsed() < time {
             while self.under_way < slots && begin.elapsed() < time {
+                let before = Instant::now();
                 self.issue(issued % slots * job.size, job.size, OperationFlags::empty())?;
+                self.calls.saturating_record(before.elapsed().as_nanos() as u64);
                 issued += 1;
             }
             ended |= self.next()?.is_some();
@@ -157,7 +159,9 @@ impl Side {
         if both && !ended {
             self.until_notified()?;
         }
-        Ok(Part { operations: issued as u64, seconds, ..Part::default() })
+        let call = [0.5, 0.99].map(|quantile| self.calls.value_at_quantile(quantile) as f64 * 1e-9);
+        let (call, pause) = (Some(call), self.pause.map(|pause| pause.as_secs_f64()));
+        Ok(Part { operations: issued as u64, seconds, call, pause, ..Part::default() })
     }
 
     fn ping(&mut self, job: Job) -> Result<Part> {
@@ -206,6 +210,9 @@ impl Side {
             Event::Completed { result, .. } => {
                 result?;
                 self.under_way -= 1;
+                let now = Instant::now();
+                let since = self.completed.replace(now).map(|before| now - before);
+                self.pause = self.pause.max(since);
                 Ok(None)
             }
         }
@@ -252,12 +259,13 @@ mod tests {
     fn two_sides_do_all_jobs_on_loopback() {
         let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let settings = Settings { measure: true, polling: false };
-        let server = std::thread::spawn(move || serve(address, settings));
+        let settings = Settings { measure: true, offset: 5, ..Settings::default() };
+        let of_server = settings.clone();
+        let server = std::thread::spawn(move || serve(address, &of_server));
         let end = Instant::now() + PATIENCE;
-        let jobs = Test::ALL.map(|test| Job { test, size: 4096, seconds: 0.02 });
+        let jobs = Test::ALL.map(|test| Job { test, size: 4096, seconds: 0.02, sampled: true });
         let done = loop {
-            match run(address, settings, &jobs) {
+            match run(address, &settings, &jobs, || ()) {
                 // The server has not opened its port yet.
                 Err(error) if error.is::<std::io::Error>() && Instant::now() < end => {
                     std::thread::sleep(Duration::from_millis(5));
@@ -269,6 +277,10 @@ mod tests {
         let operations = |done: &Done| [done.client.operations > 0, done.server.operations > 0];
         assert_eq!(done.iter().map(operations).collect::<Vec<_>>(), [[true, false], [true, true], [true, true]]);
         assert_eq!(done.iter().map(|done| done.client.latency.is_some()).collect::<Vec<_>>(), [false, false, true]);
+        assert!(done[0].client.call.is_some_and(|[median, _]| median > 1e-8 && median < 1.0), "{done:?}");
+        assert_eq!(done.iter().map(|done| done.client.call.is_some()).collect::<Vec<_>>(), [true, true, false]);
+        let samples = done.iter().map(|done| done.server.samples.len() > 1).collect::<Vec<_>>();
+        assert_eq!(samples, [true, false, false]);
         assert!(done.iter().all(|done| done.client.usage.packets_sent >= done.client.operations), "{done:?}");
         assert!(done.iter().all(|done| done.server.usage.parts.system_calls > 0.0), "{done:?}");
     }

@@ -5,9 +5,9 @@
 //! stage. They exchange parameters over TCP; closing that connection ends the server.
 
 mod connection;
-mod framing;
+pub mod framing;
 mod latency;
-mod socket;
+pub mod socket;
 mod throughput;
 
 pub use connection::Job;

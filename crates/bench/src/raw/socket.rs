@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use nix::sys::socket::{SockaddrLike, SockaddrStorage, getsockopt, setsockopt, sockopt};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 
 /// Receive buffer to request, bytes; the kernel grants less to ordinary users.
@@ -33,6 +33,15 @@ pub fn window(socket: &UdpSocket) -> Result<u64> {
     // The kernel charges its own overhead to the buffer. Windows between 256 KiB and 2 MiB give the same speed.
     let granted = getsockopt(socket, sockopt::RcvBuf)? as u64;
     Ok((granted / 4).min(1 << 20))
+}
+
+/// Waits until one of the descriptors is as asked (POLLIN, POLLOUT) or `milliseconds` have passed; which are.
+pub fn wait(descriptors: &[RawFd], events: libc::c_short, milliseconds: libc::c_int) -> io::Result<Vec<bool>> {
+    let mut asked: Vec<_> = descriptors.iter().map(|&fd| libc::pollfd { fd, events, revents: 0 }).collect();
+    // SAFETY: so many descriptors are in the list.
+    let result = unsafe { libc::poll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, milliseconds) };
+    would_block_is_zero(result)?;
+    Ok(asked.iter().map(|one| one.revents != 0).collect())
 }
 
 /// A fixed series of bursts to one destination, all from one staging buffer.

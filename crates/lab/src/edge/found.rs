@@ -33,6 +33,12 @@ pub struct Cpu {
 }
 
 impl Found {
+    /// Of what was not measured: NaN.
+    pub const NONE: Found = {
+        let (nan, none) = (f64::NAN, Cpu::NONE);
+        Found { gbits: nan, latency: nan, initiate: nan, cpu: [none, none] }
+    };
+
     /// MByte/s, which most figures of the thesis have.
     pub fn megabytes(&self) -> f64 {
         self.gbits * 125.0
@@ -40,6 +46,11 @@ impl Found {
 }
 
 impl Cpu {
+    /// Of what was not measured: NaN.
+    pub const NONE: Cpu = {
+        let nan = f64::NAN;
+        Cpu { notice: nan, send: nan, receive: nan, remap: nan, packet: nan, device: nan }
+    };
     /// Names of the parts, in the order of [`Cpu::parts`].
     pub const PARTS: [&str; 6] = ["interrupts, polling", "send copy", "receive copy", "remapping", "packets", "device"];
 
