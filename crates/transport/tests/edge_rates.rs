@@ -279,8 +279,8 @@ fn both_directions_are_full() {
             pair.run(ms(100));
             let before = [0, 1].map(|n| pair.sides[n].performed.len());
             pair.run(ms(200));
-            for n in 0..2 {
-                let packets = pair.sides[n].performed.len() - before[n];
+            for (n, before) in before.into_iter().enumerate() {
+                let packets = pair.sides[n].performed.len() - before;
                 let share = packets as f64 * f64::from(bytes) / nominal / 0.1;
                 assert!(share > 0.98, "{} links, {bytes} bytes, side {n}: {share}", lines.len());
             }
