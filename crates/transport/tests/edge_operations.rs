@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 use weir_transport::Instant;
-use weir_transport::edge::{Event, Failure, Flags, Kind, Operation, Parameters, Scheduler};
+use weir_transport::edge::{Endpoint, Event, Failure, Flags, Kind, Operation, Parameters, Scheduler, Setup};
 use weir_transport::testing::{EdgeAccess as Access, Endpoints, Line, Rng, TestMemory};
+use weir_wire::edge::{Ack, Action, Header, Piece, Seq};
 
 /// Each operation has a place of its own in each third of both memories: one that is read, one that the peer's WRITEs
 /// change, one that own READs change.
@@ -240,5 +241,62 @@ fn an_operation_that_is_withdrawn_fails_alone() {
         assert!(seen.contains(&ended(numbers[0], Err(Failure::Local))), "{bytes}: {seen:?}");
         assert!(seen.contains(&ended(numbers[1], Ok(()))), "{bytes}: {seen:?}");
         assert!(seen.contains(&(1, Event::Notified { address: TestMemory::BASE, bytes: 4000 })), "{bytes}: {seen:?}");
+    }
+}
+
+/// Two WRITEs fail. The acknowledgement of the first, and what is told of the second, come first: neither is complete yet.
+#[test]
+fn failures_that_are_told_out_of_order_are_not_mixed_up() {
+    type Carried = (Header, Option<Ack>, Option<(Piece, Vec<u8>)>);
+    struct Side(Endpoint<Vec<u8>>, TestMemory);
+    impl Side {
+        fn new(first: [Seq; 2]) -> Side {
+            let setup = Setup { parameters: Parameters::TUNED, scheduler: Scheduler::Auto, peer: 7, first };
+            Side(Endpoint::new(setup, &[1], 1400), TestMemory { bytes: vec![0; 1000], accesses: vec![] })
+        }
+        fn leaves(&mut self, now: Instant) -> Vec<Carried> {
+            let mut left = vec![];
+            self.0.handle_timeout(now);
+            self.0.transmit(now, &mut self.1, |(header, ack, carried)| {
+                left.push((header, ack.cloned(), carried.map(|(piece, bytes)| (piece, bytes.clone()))));
+            });
+            left
+        }
+        fn takes(&mut self, now: Instant, (header, ack, carried): &Carried) {
+            let (piece, bytes) = carried.clone().unzip();
+            let bytes = |_| bytes.unwrap_or_default();
+            self.0.handle(now, (header, ack.as_ref()), piece, bytes, &mut self.1).expect("a sound packet");
+        }
+    }
+    let now = |micros: u64| Instant(micros * 1000);
+    let mut sides = [Side::new([Seq(1), Seq(1)]), Side::new([Seq(1), Seq(1)])];
+    let (kind, flags) = (Kind::Write, Flags::default());
+    let operation = Operation { kind, remote: 0, local: TestMemory::BASE, bytes: 8, flags };
+    (0..2).for_each(|_| _ = sides[0].0.issue(operation));
+    let writes = sides[0].leaves(now(0));
+    assert_eq!(writes.len(), 2);
+    // The peer fails them one after the other, and acknowledges each.
+    let mut answers = vec![];
+    for (write, at) in writes.iter().zip([10, 2000]) {
+        sides[1].takes(now(at), write);
+        answers.push([sides[1].leaves(now(at)), sides[1].leaves(now(at + 1000))].concat());
+    }
+    let is_told = |of: u32| {
+        move |(.., carried): &&Carried| {
+            carried.as_ref().is_some_and(|(piece, _)| (piece.number, piece.action) == (of, Action::WriteFailed))
+        }
+    };
+    let told = [0, 1].map(|of| answers[of as usize].iter().find(is_told(of)).expect("the failure is told").clone());
+    let (header, ack, _) = answers[0].iter().find(|(_, ack, _)| ack.is_some()).expect("it is acknowledged");
+    sides[0].takes(now(3000), &(Header { packet: None, ..*header }, ack.clone(), None));
+    sides[0].takes(now(3000), &(told[1].0, None, told[1].2.clone()));
+    assert_eq!(sides[0].0.poll_event(), None, "it is not known which of the two has failed");
+    sides[0].takes(now(3000), &told[0]);
+    for answer in answers[1].iter().filter(|(_, ack, _)| ack.is_some()) {
+        sides[0].takes(now(3000), answer);
+    }
+    for operation in 0..2 {
+        let event = Event::Completed { operation, result: Err(Failure::Remote) };
+        assert_eq!(sides[0].0.poll_event(), Some(event));
     }
 }

@@ -4,7 +4,8 @@
 //! when it is sent, and kept until it has arrived: so what a READ brings is what was there before later operations.
 //!
 //! A WRITE is complete when the peer has performed all of its packets. The peer also says how many have failed: this side
-//! waits until it knows which.
+//! waits until it knows which. It is told in the order in which they failed: so the first `n` that it knows of are the
+//! first `n` that the peer has counted.
 
 use super::connection::{Connection, Refusal, Setup};
 use super::issued::Issued;
@@ -25,6 +26,8 @@ pub struct Endpoint<B> {
     issued: Issued,
     /// Numbers of WRITEs of the peer that have failed, which it is to be told.
     failed: VecDeque<u32>,
+    /// The latest packet that tells of one.
+    told: Option<Seq>,
     /// What the peer asks for.
     responses: VecDeque<Response>,
     /// Requests for bytes that have come, and are not answered in full.
@@ -78,6 +81,7 @@ impl<B> Endpoint<B> {
             connection: Connection::new(setup, weights),
             issued: Issued::new(payload.max(1)),
             failed: VecDeque::new(),
+            told: None,
             withdrawn: VecDeque::new(),
             responses: VecDeque::new(),
             requests: 0,
@@ -152,6 +156,7 @@ impl<B> Endpoint<B> {
         let performed = self.connection.performed_by_peer();
         if performed != self.performed {
             self.performed = performed;
+            self.told = self.told.filter(|told| !told.before(performed.0));
             self.issued.performed(performed, |event| self.completed.push_back(event));
         }
         is_new.and_then(|_| refusal.map_or(Ok(()), Err))
@@ -273,8 +278,14 @@ impl<B> Endpoint<B> {
             return self.put(now, piece, memory.nothing(), order, send) && self.withdrawn.pop_front().is_some();
         }
         if let Some(number) = self.failed.front().copied() {
+            let (seq, order) = (self.connection.next_seq(), self.told.map_or(Order::Any, Order::AfterOne));
             let piece = Piece { number, action: Action::WriteFailed, offset: 0, bytes: 0 };
-            return self.put(now, piece, memory.nothing(), Order::Any, send) && self.failed.pop_front().is_some();
+            let sent = self.put(now, piece, memory.nothing(), order, send);
+            if sent {
+                self.failed.pop_front();
+                self.told = Some(seq);
+            }
+            return sent;
         }
         let Some(Response { number, address, offset, bytes: all }) = self.responses.front().copied() else {
             return false;
