@@ -34,6 +34,8 @@ pub(super) struct Resource {
     again: Option<Cursor>,
     /// The request arrived while an earlier READ waited for its page.
     behind: bool,
+    /// It has a cursor that waits behind a page, or for it.
+    parked: bool,
 }
 
 /// The rest of a response that is being sent.
@@ -52,11 +54,11 @@ pub(super) struct Resources {
     capacity: usize,
     /// Index of the next resource; once the ring is full, that of the oldest.
     next: usize,
-    /// Resources with a cursor.
+    /// Resources with a cursor that is not parked.
     pending: usize,
     /// Index of the resource that is being sent: the oldest with a cursor.
     current: Option<usize>,
-    /// Resources with a cursor that wait behind a page, or for it; `pending` has only a replay before these then.
+    /// Resources that are parked; `pending` has only a replay before these then.
     parked: usize,
     /// Replays of duplicate READs that are under way or have not begun.
     replays: usize,
@@ -84,7 +86,8 @@ impl Resource {
             Response::Atomic { .. } | Response::Executed => (0, 0),
         };
         let cursor = Some(Cursor { psn: first.psn(), va, left, begun: false });
-        Resource { first, packets, msn, response, response_sent: false, cursor, again: None, behind: false }
+        let (again, behind, parked) = (None, false, false);
+        Resource { first, packets, msn, response, response_sent: false, cursor, again, behind, parked }
     }
 
     /// What is to be sent, now or as a replay.
@@ -119,6 +122,7 @@ impl Resources {
         for resource in &mut self.ring {
             resource.cursor = resource.rest();
             resource.again = None;
+            resource.parked = self.parked > 0 && resource.cursor.is_some();
         }
         (self.replays, self.replayed) = (0, None);
         let cursors = self.ring.iter().filter(|resource| resource.cursor.is_some()).count();
@@ -161,17 +165,14 @@ impl Resources {
     pub fn add(&mut self, resource: Resource) {
         // While a response waits for a page, later ones wait behind it.
         let behind = self.parked > 0;
-        let resource = Resource { behind, ..resource };
-        let counted = if behind { &mut self.parked } else { &mut self.pending };
-        *counted += 1;
+        let resource = Resource { behind, parked: behind, ..resource };
+        *self.count(behind) += 1;
         if self.ring.len() < self.capacity {
             self.ring.push(resource);
         } else {
             // A duplicate's response may still be unsent; the new request shows that the requester no longer needs it.
-            let old = &self.ring[self.next];
-            // A replay is pending even while later responses wait for a page.
-            let counted = if self.replayed == Some(self.next) { &mut self.pending } else { counted };
-            *counted -= usize::from(old.cursor.is_some());
+            let old = self.ring[self.next];
+            *self.count(old.parked) -= usize::from(old.cursor.is_some());
             self.replays -= usize::from(old.again.is_some());
             if self.replayed == Some(self.next) {
                 self.end_replay();
@@ -253,6 +254,11 @@ impl Resources {
         true
     }
 
+    /// The number of resources with a cursor that is parked, or is not.
+    fn count(&mut self, parked: bool) -> &mut usize {
+        if parked { &mut self.parked } else { &mut self.pending }
+    }
+
     fn end_replay(&mut self) {
         self.replayed = None;
         self.replays -= 1;
@@ -329,8 +335,12 @@ impl Resources {
 
     /// The packet of `outgoing` needs a missing page: nothing is pending until `unpark`.
     pub fn park(&mut self) -> Option<Rest> {
-        let resource = &self.ring[self.current.take()?];
+        let current = self.current.take()?;
         self.parked += std::mem::take(&mut self.pending);
+        for resource in &mut self.ring {
+            resource.parked = resource.cursor.is_some();
+        }
+        let resource = &self.ring[current];
         let (Some(cursor), Response::Read { rkey, pd, .. }) = (&resource.cursor, resource.response) else {
             return None;
         };
@@ -341,6 +351,7 @@ impl Resources {
     /// Makes the responses that wait for a page pending again.
     pub fn unpark(&mut self) {
         self.pending += std::mem::take(&mut self.parked);
+        self.ring.iter_mut().for_each(|resource| resource.parked = false);
     }
 
     fn restart(&mut self, index: usize, cursor: Cursor) {
@@ -376,6 +387,11 @@ mod tests {
         resources
     }
 
+    fn read(number: u32) -> Resource {
+        let response = Response::Read { va: u64::from(number), rkey: 1, length: 100, pd: None };
+        Resource::new(PsnPosition::first(Psn::new(number)), 1, number, response)
+    }
+
     fn known(resources: &mut Resources, numbers: std::ops::Range<u32>) -> Vec<u32> {
         numbers.filter(|number| resources.repeat_atomic(PsnPosition::first(Psn::new(*number)))).collect()
     }
@@ -400,10 +416,6 @@ mod tests {
 
     #[test]
     fn a_replay_leaves_before_later_responses_and_after_the_first_response_to_its_read() {
-        let read = |number: u32| {
-            let response = Response::Read { va: u64::from(number), rkey: 1, length: 100, pd: None };
-            Resource::new(PsnPosition::first(Psn::new(number)), 1, number, response)
-        };
         let again = |resources: &mut Resources, number: u32| {
             let reth = Reth { va: u64::from(number).into(), rkey: 1.into(), dma_len: 100.into() };
             assert!(resources.repeat_read(PsnPosition::first(Psn::new(number)), &reth, 4096, true));
@@ -413,7 +425,10 @@ mod tests {
         (0..3).for_each(|number| resources.add(read(number)));
         // READ 0 has its response. READs 1 and 2 wait for a page.
         resources.ring[0].cursor = None;
-        (resources.pending, resources.parked) = (0, 2);
+        resources.pending = 2;
+        resources.current = Some(1);
+        let _ = resources.park();
+        assert_eq!((resources.pending, resources.parked), (0, 2));
         again(&mut resources, 1);
         assert!(!resources.begin_replay(), "the first response to READ 1 has not left");
         again(&mut resources, 0);
@@ -422,6 +437,27 @@ mod tests {
         // Fewer resources while it is replayed: READ 0 goes.
         resources.resize(2);
         assert_eq!((resources.pending, resources.parked, resources.replays), (0, 2, 0));
+    }
+
+    #[test]
+    fn a_replay_that_waits_for_a_page_is_displaced_by_a_new_read() {
+        let mut resources = Resources::default();
+        resources.reset(2);
+        (0..2).for_each(|number| resources.add(read(number)));
+        // Both READs have their responses. READ 0 comes again, and its page has gone.
+        for resource in &mut resources.ring {
+            (resource.cursor, resource.response_sent) = (None, true);
+        }
+        resources.pending = 0;
+        let reth = Reth { va: 0.into(), rkey: 1.into(), dma_len: 100.into() };
+        assert!(resources.repeat_read(PsnPosition::first(Psn::new(0)), &reth, 4096, true));
+        assert!(resources.begin_replay());
+        resources.current = Some(0);
+        let _ = resources.park();
+        resources.add(read(2));
+        assert_eq!((resources.pending, resources.parked, resources.replays), (0, 1, 0));
+        resources.unpark();
+        assert_eq!((resources.pending, resources.parked), (1, 0));
     }
 
     #[test]
