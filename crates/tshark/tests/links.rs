@@ -5,7 +5,7 @@ mod common;
 
 use common::{dissected, dissected_between};
 use weir_capture::testing::{behind, edge_header, frame_of, opcodes, transport};
-use weir_wire::edge::{Action, Address, Header, Hello, Order, Piece, Seq};
+use weir_wire::edge::{Action, Address, HEADER_LEN, Header, Hello, Order, Piece, Seq};
 use weir_wire::{ICRC_LEN, Opcode, frame};
 
 const HEADER: [&str; 14] = [
@@ -191,7 +191,7 @@ fn a_header_that_does_not_fit_is_malformed() {
     let header = edge_header(7, 1, 9);
     let inner = transport(Opcode(0x04), 8);
     let mut long = behind(&header, true, None, &inner);
-    long[28 + 9] = 128;
+    long[HEADER_LEN + 9] = 128;
     let short = behind(&header, false, None, &[])[..20].to_vec();
     let printed = dissected(&[long, short], &HEADER);
     assert!(printed.iter().all(|row| !row[12].is_empty()), "{printed:?}");

@@ -105,7 +105,7 @@ mod tests {
             [device(7, 9000, false), device(8, 1500, true)].into_iter().unzip();
         let joined = of(Interfaces { all: interfaces, lists_all: false }, &devices, 1).unwrap();
         assert_eq!((joined.name.as_str(), joined.ifname.as_str(), joined.up), ("weir_links0", "eth7", true));
-        assert_eq!((joined.if_mtu, joined.mtu().bytes()), (1472, 1024));
+        assert_eq!((joined.if_mtu, joined.mtu().bytes()), (1468, 1024));
         let gids: Vec<String> = joined.gids.iter().flatten().map(IpAddr::to_string).collect();
         assert_eq!(gids, ["fe80::7", "10.77.7.1", "10.77.8.1"]);
         assert!(joined.notes[0].contains("smallest is 1500") && joined.notes[1].contains("`ip link set eth7 up`"));

@@ -6,6 +6,10 @@ use super::queue::Delay;
 use crate::Instant;
 use std::cmp::Ordering;
 
+/// Packets that leave together leave on one link, if no other brings them earlier by this, in nanoseconds: for each link
+/// that a burst uses, the sender makes a system call, and so does the receiver.
+const TOGETHER: i64 = 2000;
+
 /// How links are chosen (thesis 2.5.2, but the last).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Scheduler {
@@ -32,11 +36,13 @@ pub(super) struct Schedule {
     scheduler: Scheduler,
     /// The link that has its turn, and the packets that it has had in this turn.
     turn: (usize, u32),
+    /// The link that was chosen last, and when.
+    latest: Option<(Instant, usize)>,
 }
 
 impl Schedule {
     pub fn new(scheduler: Scheduler) -> Schedule {
-        Schedule { scheduler, turn: (0, 0) }
+        Schedule { scheduler, turn: (0, 0), latest: None }
     }
 
     /// Whether the scheduler uses what is measured.
@@ -49,7 +55,7 @@ impl Schedule {
         match self.scheduler {
             // One that works and takes a packet is as good as any.
             Scheduler::Auto if links.iter().any(|link| link.is_up() && !link.draining && link.takes_more(now)) => true,
-            Scheduler::Auto => earliest(now, links, 0, None).is_some(),
+            Scheduler::Auto => earliest(now, links, 0, [None; 2]).is_some(),
             _ => links.iter().any(|link| link.health.rank() > Rank::Down),
         }
     }
@@ -64,7 +70,10 @@ impl Schedule {
     /// The link for a packet of so many bytes; `None`: no link takes one. If possible, it is another than `not`.
     pub fn choose(&mut self, now: Instant, links: &[Link], bytes: u32, not: Option<usize>) -> Option<usize> {
         if self.measures() {
-            return earliest(now, links, bytes, not);
+            let with = self.latest.and_then(|(at, n)| (at == now).then_some(n));
+            let chosen = earliest(now, links, bytes, [not, with]);
+            self.latest = chosen.map(|n| (now, n));
+            return chosen;
         }
         let is_candidate = candidates(links, not);
         let mut candidates = links.iter().enumerate().filter(|(n, link)| is_candidate(*n, link));
@@ -109,8 +118,9 @@ fn candidates(links: &[Link], not: Option<usize>) -> impl Fn(usize, &Link) -> bo
     move |n, link| if some { is_preferred(n, link) } else { is_usable(link) }
 }
 
-/// The link on which a packet of so many bytes is expected to arrive first, of those that may be chosen and take a packet.
-fn earliest(now: Instant, links: &[Link], bytes: u32, not: Option<usize>) -> Option<usize> {
+/// The link on which a packet of so many bytes is expected to arrive first, of those that may be chosen and take a packet:
+/// another than `not` if possible, and `with`, which others leave on at this moment, if that is not later by [`TOGETHER`].
+fn earliest(now: Instant, links: &[Link], bytes: u32, [not, with]: [Option<usize>; 2]) -> Option<usize> {
     let than = links.iter().find_map(|link| link.queue.base()).unwrap_or(Delay(0));
     // One turn for all: this is done for each packet. The best kind of links so far, and the best link of that kind.
     let mut kind = (Rank::Down, false);
@@ -124,7 +134,8 @@ fn earliest(now: Instant, links: &[Link], bytes: u32, not: Option<usize>) -> Opt
             (kind, best) = (its, None);
         }
         if link.takes_more(now) {
-            let arrival = link.expected_arrival(now, bytes, than);
+            let together = if Some(n) == with { TOGETHER } else { 0 };
+            let arrival = link.expected_arrival(now, bytes, than) - together;
             if best.is_none_or(|(earliest, _)| arrival < earliest) {
                 best = Some((arrival, n));
             }
@@ -191,6 +202,22 @@ mod tests {
             assert!((990..=1010).contains(&share(0)), "{scheduler:?}: {}", share(0));
             assert!((1..5).all(|n| (95..=105).contains(&share(n))));
         }
+    }
+
+    #[test]
+    fn small_packets_that_leave_together_share_a_link() {
+        let mut two = links(&[1, 1]);
+        two.iter_mut().for_each(|link| _ = link.queue.came(Instant(0), Instant(0), Delay(0), 0));
+        let mut schedule = Schedule::new(Scheduler::Auto);
+        let mut next = |now: u64, bytes: u32| {
+            let n = schedule.choose(Instant(now), &two, bytes, None).unwrap();
+            two[n].put(Instant(now), None, bytes);
+            n
+        };
+        let first = next(0, 100);
+        assert_eq!(next(0, 50), first, "in one system call");
+        assert_ne!(next(1, 50), first, "later, the other one is earlier");
+        assert_eq!([next(90_000, 9000), next(90_000, 9000)], [first, 1 - first], "each needs its time");
     }
 
     #[test]
