@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::memory::Local;
 use crate::meter::Part;
-use crate::payload::Payload;
+use crate::payload::{Payload, Seen};
 use crate::peer::MOST_HELD;
 use weir_link::{Arrival, Carrier, Iovec};
 use weir_transport::Instant;
@@ -83,12 +83,14 @@ impl Engine {
             }
         };
         let copy_sends = self.options.copy_sends;
-        let mut memory = Local { allowed: &mut peer.allowed, pool, meter, copy_sends };
+        let mut memory = Local { allowed: &mut peer.allowed, pool, meter, copy_sends, seen: &Seen::default() };
         let ack = parsed.has_ack.then_some(&self.ack);
         let taken = endpoint.handle(now, (&header, ack), piece, kept, &mut memory);
         self.counters.packets_received += 1;
         self.counters.bytes_received += payload.len() as u64;
-        self.touch(number);
+        if !std::mem::replace(&mut peer.is_touched, true) {
+            self.touched.push(number);
+        }
         taken.is_ok()
     }
 }

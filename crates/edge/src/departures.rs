@@ -3,6 +3,7 @@
 use crate::engine::{Engine, Lingering, MOST_LINGERING};
 use crate::memory::Local;
 use crate::meter::Part;
+use crate::payload::Seen;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use weir_link::{Arrival, Carrier, Group, Iovec};
@@ -31,8 +32,10 @@ impl Engine {
         let Some(endpoint) = &mut peer.endpoint else { return };
         let (pool, meter, carrier, outgoing) = (&self.pool, &self.meter, &mut self.carrier, &mut self.outgoing);
         let (links, counters) = (&peer.links, &mut self.counters);
-        let mut memory = Local { allowed: &mut peer.allowed, pool, meter, copy_sends: self.options.copy_sends };
+        let (allowed, copy_sends) = (&mut peer.allowed, self.options.copy_sends);
         loop {
+            let seen = Seen::default();
+            let mut memory = Local { allowed, pool, meter, copy_sends, seen: &seen };
             // WRITEs that cannot be sent from their place any more.
             let mut lost: Vec<u32> = vec![];
             endpoint.transmit(now, &mut memory, |(header, ack, carried)| {
@@ -45,7 +48,7 @@ impl Engine {
                 }
                 let mut place = Iovec { addr: 0, len: 0 };
                 let piece = carried.map(|(piece, payload)| {
-                    if !payload.is_readable() {
+                    if !payload.is_readable(&seen) {
                         lost.push(piece.number);
                         return Piece { number: piece.number, action: Action::Abandon, offset: 0, bytes: 0 };
                     }

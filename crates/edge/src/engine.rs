@@ -9,7 +9,7 @@ use crate::meter::{Meter, Part};
 use crate::options::Options;
 use crate::payload::Pool;
 use crate::peer::Peer;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub struct Engine {
     pub(crate) pool: Pool,
     pub(crate) numbers: NumberSource,
     /// By this side's numbers.
-    pub(crate) peers: HashMap<u32, Peer>,
+    pub(crate) peers: BTreeMap<u32, Peer>,
     /// By the addresses of the peers; only those that have not ended.
     pub(crate) by_remote: HashMap<SocketAddr, u32>,
     /// Peers that are asked for a connection.
@@ -117,7 +117,7 @@ impl Engine {
             ack: Ack::default(),
             pool: Pool::default(),
             numbers,
-            peers: HashMap::new(),
+            peers: BTreeMap::new(),
             by_remote: HashMap::new(),
             requests: HashMap::new(),
             backlog: VecDeque::new(),

@@ -5,7 +5,7 @@
 
 use crate::allowed::{Access, Allowed};
 use crate::meter::{Meter, Part};
-use crate::payload::{self, Payload, Pool};
+use crate::payload::{Payload, Pool, Seen};
 use std::ptr::with_exposed_provenance_mut;
 use weir_guarded::copy;
 use weir_link::Iovec;
@@ -18,6 +18,7 @@ pub struct Local<'a> {
     pub meter: &'a Meter,
     /// Of this side's WRITEs too.
     pub copy_sends: bool,
+    pub seen: &'a Seen,
 }
 
 impl Memory for Local<'_> {
@@ -32,7 +33,7 @@ impl Memory for Local<'_> {
         if by_peer || self.copy_sends {
             return self.pool.copy(place).map_err(|_| Fault);
         }
-        if payload::is_readable(place) { Ok(Payload::Place(place)) } else { Err(Fault) }
+        if self.seen.is_readable(place) { Ok(Payload::Place(place)) } else { Err(Fault) }
     }
 
     fn write(&mut self, address: u64, bytes: &Payload, by_peer: bool) -> Result<(), Fault> {

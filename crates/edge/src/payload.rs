@@ -1,5 +1,6 @@
 //! What is kept of a packet's payload.
 
+use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 use weir_guarded::copy::{self, Fault};
 use weir_link::Iovec;
@@ -31,25 +32,36 @@ impl Payload {
     }
 
     /// Whether its bytes can be read.
-    pub fn is_readable(&self) -> bool {
+    pub fn is_readable(&self, seen: &Seen) -> bool {
         match self {
-            Payload::Place(iovec) => is_readable(*iovec),
+            Payload::Place(iovec) => seen.is_readable(*iovec),
             _ => true,
         }
     }
 }
 
-/// Whether each page of a range can be read.
-pub fn is_readable(Iovec { addr, len }: Iovec) -> bool {
-    let Some(last) = len.checked_sub(1) else { return true };
-    let Some(last) = addr.checked_add(last) else { return false };
-    let pages = std::iter::successors(Some(addr), |at| (at / PAGE + 1).checked_mul(PAGE));
-    pages.take_while(|at| *at < last).chain([last]).all(|at| {
-        let mut byte = 0u8;
-        // SAFETY: a byte on the stack, and one in memory of the program, in any state. `Owner::current` has installed the
-        // handler.
-        unsafe { copy::copy(&raw mut byte, std::ptr::with_exposed_provenance(at), 1) }.is_ok()
-    })
+/// The page that was looked at last. The next packet often begins there, and a look at memory that is in no cache takes as
+/// long as the protocol takes for a packet. It is for one turn: a page may vanish later.
+#[derive(Debug, Default)]
+pub struct Seen(Cell<Option<usize>>);
+
+impl Seen {
+    /// Whether each page of a range can be read.
+    pub fn is_readable(&self, Iovec { addr, len }: Iovec) -> bool {
+        let Some(last) = len.checked_sub(1) else { return true };
+        let Some(last) = addr.checked_add(last) else { return false };
+        (addr / PAGE..=last / PAGE).all(|page| {
+            if self.0.get() == Some(page) {
+                return true;
+            }
+            let (at, mut byte) = (addr.max(page * PAGE), 0u8);
+            // SAFETY: a byte on the stack, and one in memory of the program, in any state. `Owner::current` has installed
+            // the handler.
+            let can = unsafe { copy::copy(&raw mut byte, std::ptr::with_exposed_provenance(at), 1) }.is_ok();
+            self.0.set(Some(page).filter(|_| can));
+            can
+        })
+    }
 }
 
 /// Bytes in a buffer of a pool.
@@ -103,10 +115,14 @@ mod tests {
             assert_eq!(libc::mprotect(map.add(PAGE), PAGE, libc::PROT_NONE), 0);
             map.expose_provenance()
         };
-        let readable = |from: usize, len: usize| is_readable(Iovec { addr: addr + from, len });
+        let readable = |from: usize, len: usize| Seen::default().is_readable(Iovec { addr: addr + from, len });
         assert!(readable(0, PAGE) && readable(2 * PAGE, PAGE) && readable(5, 0) && readable(PAGE - 1, 1));
         assert!(!readable(PAGE - 1, 2) && !readable(0, 3 * PAGE) && !readable(PAGE, 1) && !readable(2 * PAGE - 1, 2));
-        assert!(!is_readable(Iovec { addr: usize::MAX, len: 2 }) && !is_readable(Iovec { addr: 0, len: 1 }));
+        let seen = Seen::default();
+        assert!(!seen.is_readable(Iovec { addr: usize::MAX, len: 2 }) && !seen.is_readable(Iovec { addr: 0, len: 1 }));
+        let reads = [(0, 10), (10, PAGE), (PAGE, 1), (PAGE, 1), (PAGE - 1, 1), (2 * PAGE, 9)];
+        let readable = reads.map(|(from, len)| seen.is_readable(Iovec { addr: addr + from, len }));
+        assert_eq!(readable, [true, false, false, false, true, true], "with one memory for all");
         let pool = Pool::default();
         assert!(pool.copy(Iovec { addr: addr + 10, len: PAGE }).is_err());
         let kept = pool.copy(Iovec { addr, len: PAGE }).unwrap();
