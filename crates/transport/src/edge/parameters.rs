@@ -37,7 +37,7 @@ impl Parameters {
     /// The default.
     pub const TUNED: Parameters = Parameters {
         window: 2048,
-        ack_every: 32,
+        ack_every: 64,
         nack_every: 1,
         ack_delay: Duration::from_millis(1),
         coarse_timeout: Duration::from_millis(10),
