@@ -22,6 +22,8 @@ pub struct Arrival {
     pub segment: usize,
     /// Bytes at the front of each datagram that are not for the receiver.
     pub skip: usize,
+    /// They came over several links: packets within a message may come before earlier ones of it.
+    pub over_links: bool,
     /// The decision of fault injection; other code sets [`Fate::empty`].
     pub fate: Fate,
 }
@@ -30,7 +32,8 @@ impl Arrival {
     /// One datagram of `len` bytes at `start`; its local address is not yet known.
     pub fn new(from: SocketAddr, to_port: u16, start: usize, len: usize) -> Self {
         let to = Ipv4Addr::UNSPECIFIED.into();
-        Arrival { from, to, to_port, ifindex: 0, start, len, segment: len, skip: 0, fate: Fate::empty() }
+        let (skip, over_links, fate) = (0, false, Fate::empty());
+        Arrival { from, to, to_port, ifindex: 0, start, len, segment: len, skip, over_links, fate }
     }
 }
 

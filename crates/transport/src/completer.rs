@@ -1,6 +1,7 @@
 //! The completer: applies responses and ACKs to the requests that wait for them (IBTA 9.7.5, 9.7.6).
 
 use crate::config::Config;
+use crate::early::Early;
 use crate::requester::{Failure, Requester};
 use crate::send_queue::{Kind, SendQueue, Source};
 use crate::{Access, Denied, Handled, Host, Instant, OdpOps, RequesterFaults, Status};
@@ -25,6 +26,7 @@ pub enum CompleterState {
 #[derive(Debug, Default)]
 pub(crate) struct Completer {
     state: CompleterState,
+    early: Early,
 }
 
 /// How far an acknowledgement reached.
@@ -42,6 +44,7 @@ struct Step<'a, H> {
     requester: &'a mut Requester,
     queue: &'a mut SendQueue,
     host: &'a mut H,
+    early: &'a mut Early,
 }
 
 impl Completer {
@@ -53,6 +56,7 @@ impl Completer {
     /// Back to the initial state, at RESET.
     pub fn reset(&mut self) {
         self.state = CompleterState::InOrder;
+        self.early.clear();
     }
 
     /// Handles a response. An error belongs to the oldest work request.
@@ -70,7 +74,7 @@ impl Completer {
             use_stale_ack(packet, requester);
             return Ok(Handled::Done);
         };
-        let mut step = Step { now, config, requester, queue, host };
+        let mut step = Step { now, config, requester, queue, host, early: &mut self.early };
         let result = match packet.headers.bth.opcode.operation() {
             Some(Operation::Acknowledge) => step.acknowledge(seq, packet),
             Some(Operation::AtomicAcknowledge) => step.atomic(seq, packet),
@@ -87,6 +91,42 @@ impl Completer {
                 Err(failure)
             }
         }
+    }
+
+    /// Places the payload of a packet within a READ's response that has begun, if earlier ones of it are missing, as they may
+    /// be over several links. False: it is not such a packet, or cannot be placed before its turn.
+    #[cold]
+    pub fn place_early<H: Host>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        config: &Config,
+        requester: &mut Requester,
+        queue: &mut SendQueue,
+        host: &mut H,
+    ) -> bool {
+        let Some(seq) = requester.locate(packet.headers.bth.psn) else { return false };
+        let ahead = (seq - requester.una()) as usize;
+        if !self.early.takes(ahead) || packet.headers.bth.opcode.operation() != Some(Operation::ReadResponseMiddle) {
+            return false;
+        }
+        let mut step = Step { now, config, requester, queue, host, early: &mut self.early };
+        let (wr, at) = step.requester.una_packet();
+        let slot = *step.queue.slot(wr);
+        let (its, chunk) = (at + ahead as u32, config.read_packets);
+        let is_within = slot.kind == Kind::Read && its + 1 < slot.packets && its / chunk == at / chunk;
+        let waits = step.requester.holds_response() || step.requester.is_deaf() || step.discards_responses();
+        if !is_within || (its + 1).is_multiple_of(chunk) || packet.payload.len() != config.mtu || waits {
+            return false;
+        }
+        if packet.placement != Some(step.response_placement(slot.length, its)) {
+            return false;
+        }
+        // If that fails, the packet counts as lost: when it comes again in its turn, the program is told why.
+        if step.scatter(wr, u64::from(its) * config.mtu as u64, packet.payload).is_ok() {
+            step.early.place(ahead, false);
+        }
+        true
     }
 }
 
@@ -316,7 +356,8 @@ impl<H: Host> Step<'_, H> {
     /// The response packet that the oldest work request waited for has arrived (IBTA 9.7.6).
     fn response_arrived(&mut self) {
         let (wr, _) = self.requester.una_packet();
-        if self.requester.acknowledge(self.queue.slot(wr), 1, self.config) {
+        let early = if self.early.is_empty() { 0 } else { self.early.count().0 };
+        if self.requester.acknowledge(self.queue.slot(wr), 1 + early, self.config) {
             self.queue.retire(self.host, self.config, Status::Success, 0);
             self.requester.retire_local(self.queue, self.config, self.host);
         }

@@ -25,6 +25,7 @@ mod completer;
 mod completion;
 mod config;
 mod device_attributes;
+mod early;
 pub mod edge;
 mod ending;
 mod handled;

@@ -87,6 +87,15 @@ const fn is_write(opcode: Opcode) -> bool {
     )
 }
 
+/// Whether a UDP payload is a frame within a message of RC, neither its first nor its last, whose place follows from the
+/// first: of a WRITE or of a READ response. Over several links such frames may overtake each other.
+#[inline]
+pub fn may_overtake(bytes: &[u8]) -> bool {
+    let operation = bytes.first().and_then(|opcode| Opcode(*opcode).operation());
+    let is_within = matches!(operation, Some(Operation::WriteMiddle | Operation::ReadResponseMiddle));
+    is_frame(bytes) && is_within && Opcode(bytes[0]).service() == Service::Rc
+}
+
 /// Writes the header of a frame to the front of `out` and returns its length. The opcode must be framed, and the
 /// placement must be of its kind; the header version in `headers` and its RETH are not used.
 ///
@@ -316,6 +325,16 @@ mod tests {
         let uc: Vec<u8> = (0x20..=0x2b).collect();
         let xrc: Vec<u8> = rc.iter().map(|code| code | 0xa0).collect();
         assert_eq!(framed, [rc, uc, xrc].concat());
+    }
+
+    #[test]
+    fn frames_within_writes_and_responses_may_overtake() {
+        let may = (0..=255).filter(|code| may_overtake(&[*code, VERSION])).collect::<Vec<u8>>();
+        assert_eq!(may, [0x07, 0x0e], "WRITE middle and READ response middle of RC");
+        assert!(
+            !may_overtake(&[0x07, 0]) && !may_overtake(&[0x07]) && !may_overtake(&[]),
+            "a RoCE packet has no place"
+        );
     }
 
     #[test]

@@ -4,14 +4,14 @@ use crate::engine::Engine;
 use crate::engine::host::QpHost;
 use crate::engine::table::INDICES;
 use crate::memory::copy;
-use crate::paging::held::{HeldPackets, Kept};
+use crate::paging::held::{HeldPackets, Kept, Waiting};
 use crate::paging::invalidate;
 use crate::shared::qp::QpShared;
 use crate::shared::state::AdapterState;
 use std::sync::Arc;
 use weir_link::Iovec;
 use weir_transport::{Handled, Instant, Qp, Side};
-use weir_wire::{Psn, frame};
+use weir_wire::frame;
 
 const PAGE: usize = 4096;
 
@@ -36,20 +36,13 @@ impl Engine {
     /// A packet met a page fault: it is kept until the page is there.
     #[cold]
     #[inline(never)]
-    pub(super) fn hold(&mut self, index: u16, side: Side, psn: Psn, datagram: &[u8], header: Option<&[u8; 40]>) {
-        self.keep(index, side, psn, datagram, header);
+    pub(super) fn hold(&mut self, index: u16, side: Side, packet: Waiting<'_>) {
+        self.keep(index, side, packet);
     }
 
-    pub(super) fn keep(
-        &mut self,
-        index: u16,
-        side: Side,
-        psn: Psn,
-        datagram: &[u8],
-        header: Option<&[u8; 40]>,
-    ) -> Kept {
+    pub(super) fn keep(&mut self, index: u16, side: Side, packet: Waiting<'_>) -> Kept {
         match (&mut self.held, self.table.get_mut(index)) {
-            (Some(buffers), Some(entry)) => buffers.keep(&mut entry.held, side, psn, datagram, header),
+            (Some(buffers), Some(entry)) => buffers.keep(&mut entry.held, side, packet),
             _ => Kept::NoRoom,
         }
     }
@@ -110,9 +103,10 @@ impl Engine {
             entry.holds_after_reads = false;
         }
         while let Some(kept) = buffers.take(&mut entry.held, side) {
-            let (datagram, header) = buffers.bytes(&kept);
+            let Waiting { datagram, header, over_links, .. } = buffers.get(&kept);
             let handled = match (frame::parse_any(datagram), header) {
                 (Ok(packet), Some(header)) => protocol.handle_datagram(now, &packet, header, &mut host),
+                (Ok(packet), None) if over_links && protocol.place_early(now, &packet, &mut host) => Handled::Done,
                 (Ok(packet), None) => protocol.handle_packet(now, &packet, &mut host),
                 (Err(_), _) => Handled::Done,
             };

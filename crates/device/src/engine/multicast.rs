@@ -7,6 +7,7 @@ use crate::engine::datagram::network_header;
 use crate::engine::groups::Group;
 use crate::engine::host::QpHost;
 use crate::limits::LIMITS;
+use crate::paging::held::Waiting;
 use crate::shared::state::AdapterState;
 use std::net::IpAddr;
 use weir_link::Arrival;
@@ -93,7 +94,8 @@ impl Engine {
             let side = Side::Responder;
             let mut host = QpHost::in_turn(side, &shared, &adapter.regions, &mut self.cached, &mut self.completions);
             if protocol.handle_datagram(now, &packet, &header, &mut host) == Handled::Held {
-                self.hold(index, side, packet.headers.bth.psn, datagram, Some(&header));
+                let (psn, header) = (packet.headers.bth.psn, Some(&header));
+                self.hold(index, side, Waiting { psn, datagram, header, over_links: false });
             }
             self.after(index, &mut protocol);
         }

@@ -8,12 +8,12 @@ use crate::engine::Engine;
 use crate::engine::host::QpHost;
 use crate::engine::transmit::Departing;
 use crate::pace::ThreadTasks;
-use crate::paging::held::Kept;
+use crate::paging::held::{Kept, Waiting};
 use crate::shared::qp::QpShared;
 use crate::shared::state::AdapterState;
 use std::sync::Arc;
 use weir_transport::{Handled, Instant, Qp, Side};
-use weir_wire::{Packet, Psn};
+use weir_wire::Packet;
 
 impl Engine {
     /// Stages the responses of a QP, because a request waits for the data of READs.
@@ -60,10 +60,9 @@ impl Engine {
         &mut self,
         adapter: &AdapterState,
         (index, protocol): (u16, &mut Qp),
-        psn: Psn,
-        datagram: &[u8],
+        packet: Waiting<'_>,
     ) {
-        if self.keep(index, Side::Responder, psn, datagram, None) == Kept::NoRoom {
+        if self.keep(index, Side::Responder, packet) == Kept::NoRoom {
             protocol.refuse_waiting();
             if self.held.is_none() {
                 adapter.pace.ask_thread(ThreadTasks::HELD_BUFFERS);

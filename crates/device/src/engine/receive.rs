@@ -6,6 +6,7 @@ use crate::engine::multicast::MULTICAST_QPN;
 use crate::engine::peers::connection::Link;
 use crate::engine::peers::hello::MAGIC;
 use crate::engine::{Engine, index_in};
+use crate::paging::held::Waiting;
 use crate::shared::qp::QpShared;
 use crate::shared::state::AdapterState;
 use crate::stat::sheet;
@@ -54,6 +55,7 @@ impl Engine {
 
     /// Delivers the datagrams of an arrival to their QPs.
     pub(super) fn deliver(&mut self, adapter: &AdapterState, inbox: &Inbox, arrival: &Arrival, now: Instant) {
+        let over_links = arrival.over_links;
         let mut datagrams = burst::ack_first(inbox.datagrams(arrival).enumerate(), |(_, datagram)| datagram).peekable();
         while let Some((position, datagram)) = datagrams.next() {
             if datagram.starts_with(&MAGIC) {
@@ -84,25 +86,29 @@ impl Engine {
                     if checks.datagram {
                         let header = network_header(arrival, datagram.len());
                         if protocol.handle_datagram(now, &packet, &header, &mut host) == Handled::Held {
-                            self.hold(index, side, packet.headers.bth.psn, datagram, Some(&header));
+                            let (psn, header) = (packet.headers.bth.psn, Some(&header));
+                            self.hold(index, side, Waiting { psn, datagram, header, over_links });
                         }
                     } else {
                         if let Some(tap) = &mut self.tapped.tap {
                             tap.packet(false, ends(&shared, &protocol, arrival), &packet.headers, packet.payload.len());
                         }
-                        let mut handled = protocol.handle_packet(now, &packet, &mut host);
+                        let mut handled = match over_links && protocol.place_early(now, &packet, &mut host) {
+                            true => Handled::Done,
+                            false => protocol.handle_packet(now, &packet, &mut host),
+                        };
                         if handled == Handled::AfterReads {
                             drop(protocol);
                             handled = self.handle_after_reads(adapter, (index, &shared), &packet, now);
                             protocol = shared.lock();
                         }
-                        let psn = packet.headers.bth.psn;
+                        let packet = Waiting { psn: packet.headers.bth.psn, datagram, header: None, over_links };
                         match handled {
                             Handled::Done => {}
                             Handled::Dammed => self.shown.traffic.packets_dammed(),
-                            Handled::Held => self.hold(index, side, psn, datagram, None),
+                            Handled::Held => self.hold(index, side, packet),
                             Handled::AfterReads => {
-                                self.hold_after_reads(adapter, (index, &mut protocol), psn, datagram);
+                                self.hold_after_reads(adapter, (index, &mut protocol), packet);
                             }
                         }
                     }

@@ -1,4 +1,4 @@
-//! Packets that wait for a page, or for READs, in order for each side of a QP, in a fixed number of preallocated packet buffers. A
+//! Packets that wait for a page, or for READs, in the order of their PSNs for each side of a QP, in a fixed number of preallocated packet buffers. A
 //! packet that does not fit is dropped, like a packet lost on the wire.
 
 use crate::Errno;
@@ -26,8 +26,19 @@ struct BufferState {
     next: Option<u16>,
     len: u16,
     psn: Psn,
-    /// UD: the network header of the datagram.
     header: Option<[u8; 40]>,
+    over_links: bool,
+}
+
+/// A packet that has to wait.
+#[derive(Clone, Copy)]
+pub struct Waiting<'a> {
+    pub psn: Psn,
+    pub datagram: &'a [u8],
+    /// UD: the network header of the datagram.
+    pub header: Option<&'a [u8; 40]>,
+    /// It came over several links: earlier packets of its message may still come.
+    pub over_links: bool,
 }
 
 /// The packets held for the two sides of a QP.
@@ -65,38 +76,69 @@ impl HeldPackets {
             len: 0,
             psn: Psn::default(),
             header: None,
+            over_links: false,
         };
         // The system zeroes the memory when it is touched.
         let bytes = zeroed(BUFFERS * BUFFER_LEN)?;
         Ok(HeldPackets { bytes, states: (0..BUFFERS).map(state).collect(), free: Some(0) })
     }
 
-    /// Appends a packet to the queue of a side, unless the queue already has it: peers retransmit unacknowledged
+    /// Puts a packet into the queue of a side, unless the queue already has it: peers retransmit unacknowledged
     /// packets. Datagrams have no sequence, so their PSNs are not compared.
-    pub fn keep(&mut self, held: &mut Held, side: Side, psn: Psn, datagram: &[u8], header: Option<&[u8; 40]>) -> Kept {
+    pub fn keep(&mut self, held: &mut Held, side: Side, packet: Waiting<'_>) -> Kept {
+        let Waiting { psn, datagram, header, over_links } = packet;
         let queue = &mut held.queues[side as usize];
-        let known = queue.ends.is_some_and(|(_, last)| !self.states[usize::from(last)].psn.before(psn));
+        let is_late = queue.ends.is_some_and(|(_, last)| !self.states[usize::from(last)].psn.before(psn));
+        let follows = match queue.ends {
+            Some((first, _)) if is_late && header.is_none() => match self.place(first, psn) {
+                Some(place) => Some(place),
+                None => return Kept::Already,
+            },
+            _ => None,
+        };
         let cost = datagram.len() + PACKET_COST;
-        if known && header.is_none() {
-            return Kept::Already;
-        }
         if datagram.len() > BUFFER_LEN || queue.cost + cost > QUEUE_COST {
             return Kept::NoRoom;
         }
         let Some(buffer) = self.free else { return Kept::NoRoom };
         let at = usize::from(buffer);
         self.free = self.states[at].next;
-        self.states[at] = BufferState { next: None, len: datagram.len() as u16, psn, header: header.copied() };
+        let len = datagram.len() as u16;
+        self.states[at] = BufferState { next: None, len, psn, header: header.copied(), over_links };
         self.bytes[at * BUFFER_LEN..][..datagram.len()].copy_from_slice(datagram);
-        queue.ends = match queue.ends {
-            None => Some((buffer, buffer)),
-            Some((first, last)) => {
+        queue.ends = match (queue.ends, follows) {
+            (None, _) => Some((buffer, buffer)),
+            (Some((first, last)), None) => {
                 self.states[usize::from(last)].next = Some(buffer);
                 Some((first, buffer))
+            }
+            (Some((first, last)), Some(None)) => {
+                self.states[at].next = Some(first);
+                Some((buffer, last))
+            }
+            (Some(ends), Some(Some(before))) => {
+                self.states[at].next = self.states[usize::from(before)].next.replace(buffer);
+                Some(ends)
             }
         };
         queue.cost += cost;
         Kept::Now
+    }
+
+    /// Where a packet belongs in the queue that begins with a buffer and has a later packet: behind which buffer, or at the
+    /// front. `None`: the queue has it.
+    fn place(&self, first: u16, psn: Psn) -> Option<Option<u16>> {
+        let next = |at: &u16| self.states[usize::from(*at)].next;
+        let queue = std::iter::successors(Some(first), next);
+        let mut before = None;
+        for at in queue {
+            match self.states[usize::from(at)].psn {
+                its if its == psn => return None,
+                its if its.before(psn) => before = Some(at),
+                _ => break,
+            }
+        }
+        Some(before)
     }
 
     /// Removes the first packet of a side from its queue.
@@ -118,11 +160,12 @@ impl HeldPackets {
         queue.ends = Some((packet.buffer, queue.ends.map_or(packet.buffer, |(_, last)| last)));
     }
 
-    /// The bytes of a packet, and the network header of a datagram.
-    pub fn bytes(&self, packet: &Packet) -> (&[u8], Option<&[u8; 40]>) {
+    /// A packet, as it was kept.
+    pub fn get(&self, packet: &Packet) -> Waiting<'_> {
         let at = usize::from(packet.buffer);
-        let state = &self.states[at];
-        (&self.bytes[at * BUFFER_LEN..][..usize::from(state.len)], state.header.as_ref())
+        let BufferState { len, psn, ref header, over_links, .. } = self.states[at];
+        let datagram = &self.bytes[at * BUFFER_LEN..][..usize::from(len)];
+        Waiting { psn, datagram, header: header.as_ref(), over_links }
     }
 
     /// Frees the packet's buffer.
@@ -151,14 +194,14 @@ mod tests {
         }
     }
 
-    fn psn(number: u32) -> Psn {
-        Psn::new(number)
+    fn waiting<'a>(number: u32, datagram: &'a [u8], header: Option<&'a [u8; 40]>) -> Waiting<'a> {
+        Waiting { psn: Psn::new(number), datagram, header, over_links: false }
     }
 
     fn drain(buffers: &mut HeldPackets, held: &mut Held, side: Side) -> Vec<u8> {
         let mut found = Vec::new();
         while let Some(packet) = buffers.take(held, side) {
-            found.push(buffers.bytes(&packet).0[0]);
+            found.push(buffers.get(&packet).datagram[0]);
             buffers.release(packet);
         }
         found
@@ -168,30 +211,48 @@ mod tests {
     fn each_side_keeps_its_packets_in_order() {
         let (mut buffers, mut held) = (HeldPackets::new().unwrap(), Held::default());
         for number in 0..5 {
-            assert_eq!(buffers.keep(&mut held, Side::Responder, psn(number), &[number as u8; 100], None), Kept::Now);
-            assert_eq!(buffers.keep(&mut held, Side::Requester, psn(number), &[number as u8 + 50; 7], None), Kept::Now);
+            assert_eq!(
+                buffers.keep(&mut held, Side::Responder, waiting(number, &[number as u8; 100], None)),
+                Kept::Now
+            );
+            assert_eq!(
+                buffers.keep(&mut held, Side::Requester, waiting(number, &[number as u8 + 50; 7], None)),
+                Kept::Now
+            );
         }
-        assert_eq!(buffers.keep(&mut held, Side::Responder, psn(3), &[9; 100], None), Kept::Already);
+        assert_eq!(buffers.keep(&mut held, Side::Responder, waiting(3, &[9; 100], None)), Kept::Already);
         let first = buffers.take(&mut held, Side::Responder).unwrap();
-        assert_eq!(buffers.bytes(&first).0, [0; 100]);
+        assert_eq!(buffers.get(&first).datagram, [0; 100]);
         buffers.put_back(&mut held, Side::Responder, first);
         assert_eq!(drain(&mut buffers, &mut held, Side::Responder), [0, 1, 2, 3, 4]);
         assert_eq!(drain(&mut buffers, &mut held, Side::Requester), [50, 51, 52, 53, 54]);
         let last = buffers.take(&mut held, Side::Responder);
         assert!(last.is_none() && held.is_empty());
         // A packet that is put back alone becomes both first and last.
-        assert_eq!(buffers.keep(&mut held, Side::Responder, psn(9), &[9], None), Kept::Now);
+        assert_eq!(buffers.keep(&mut held, Side::Responder, waiting(9, &[9], None)), Kept::Now);
         let only = buffers.take(&mut held, Side::Responder).unwrap();
         buffers.put_back(&mut held, Side::Responder, only);
-        assert_eq!(buffers.keep(&mut held, Side::Responder, psn(10), &[10], None), Kept::Now);
+        assert_eq!(buffers.keep(&mut held, Side::Responder, waiting(10, &[10], None)), Kept::Now);
         assert_eq!(drain(&mut buffers, &mut held, Side::Responder), [9, 10]);
+    }
+
+    #[test]
+    fn packets_that_come_out_of_order_are_put_in_order() {
+        let (mut buffers, mut held) = (HeldPackets::new().unwrap(), Held::default());
+        for number in [5, 9, 7, 3, 8, 6, 4, 10] {
+            assert_eq!(buffers.keep(&mut held, Side::Responder, waiting(number, &[number as u8], None)), Kept::Now);
+        }
+        for number in [3, 7, 10] {
+            assert_eq!(buffers.keep(&mut held, Side::Responder, waiting(number, &[0], None)), Kept::Already);
+        }
+        assert_eq!(drain(&mut buffers, &mut held, Side::Responder), [3, 4, 5, 6, 7, 8, 9, 10]);
     }
 
     #[test]
     fn a_side_holds_at_most_a_window_and_buffers_are_reused() {
         let (mut buffers, mut held) = (HeldPackets::new().unwrap(), Held::default());
         for _ in 0..3 {
-            let mut keep = |n| buffers.keep(&mut held, Side::Responder, psn(n), &[1; 4096], None) == Kept::Now;
+            let mut keep = |n| buffers.keep(&mut held, Side::Responder, waiting(n, &[1; 4096], None)) == Kept::Now;
             let kept = (0..5000).take_while(|n| keep(*n));
             assert_eq!(kept.count(), QUEUE_COST / (4096 + PACKET_COST));
             buffers.clear(&mut held);
@@ -200,17 +261,18 @@ mod tests {
         let mut queues: Vec<Held> = (0..10).map(|_| Held::default()).collect();
         let mut total = 0;
         for held in &mut queues {
-            let mut keep = |n| buffers.keep(held, Side::Requester, psn(n), &[1; 64], None) == Kept::Now;
+            let mut keep = |n| buffers.keep(held, Side::Requester, waiting(n, &[1; 64], None)) == Kept::Now;
             total += (0..5000).take_while(|n| keep(*n)).count();
         }
         assert_eq!(total, BUFFERS);
         let header = [3; 40];
         let mut held = Held::default();
-        assert_eq!(buffers.keep(&mut held, Side::Responder, psn(1), &[1], None), Kept::NoRoom, "all are in use");
+        assert_eq!(buffers.keep(&mut held, Side::Responder, waiting(1, &[1], None)), Kept::NoRoom, "all are in use");
         buffers.clear(&mut queues[0]);
-        assert_eq!(buffers.keep(&mut held, Side::Responder, psn(1), &[1], Some(&header)), Kept::Now);
-        assert_eq!(buffers.keep(&mut held, Side::Responder, psn(0), &[2], Some(&header)), Kept::Now, "any PSN");
+        assert_eq!(buffers.keep(&mut held, Side::Responder, waiting(1, &[1], Some(&header))), Kept::Now);
+        assert_eq!(buffers.keep(&mut held, Side::Responder, waiting(0, &[2], Some(&header))), Kept::Now, "any PSN");
         let first = buffers.take(&mut held, Side::Responder).unwrap();
-        assert_eq!(buffers.bytes(&first), (&[1][..], Some(&header)));
+        let its = buffers.get(&first);
+        assert_eq!((its.datagram, its.header), (&[1][..], Some(&header)));
     }
 }

@@ -36,7 +36,8 @@ impl Delivery<'_> {
     pub fn here(&mut self, arrival: Arrival, start: usize, len: usize, skip: usize) {
         if let Some(last) = self.inbox.arrivals.last_mut() {
             let follows = last.start + last.len == start && last.segment == arrival.segment;
-            let alike = last.skip == skip && (last.from, last.to) == (arrival.from, arrival.to);
+            let alike = last.skip == skip
+                && (last.from, last.to, last.over_links) == (arrival.from, arrival.to, arrival.over_links);
             if follows && alike && last.len.is_multiple_of(last.segment.max(1)) {
                 last.len += len;
                 return;

@@ -83,7 +83,7 @@ impl<C: Carrier> Bundle<C> {
             peer.opening.confirm();
         }
         // As if it had come from the address that QPs know.
-        let as_known = Arrival { from: key.1, to: key.0, ..*arrival };
+        let as_known = Arrival { from: key.1, to: key.0, over_links: true, ..*arrival };
         for came in ready.drain(..) {
             let rest = &mut self.receiving.rest;
             match came {

@@ -10,6 +10,7 @@ use weir_link::{Carrier, Iovec};
 use weir_transport::Instant;
 use weir_transport::edge::{Agreed, Connection, Leaving, LinkState, Parameters, Refusal, Scheduler, Seq, Setup};
 use weir_wire::edge::{Ack, HEADER_LEN, Header, MAX_ACK_LEN};
+use weir_wire::frame;
 
 /// Packets that wait for the links, at most. Others are lost, as on any wire.
 const MOST_WAITING: usize = 8192;
@@ -187,7 +188,8 @@ impl Session {
         let packet = kept.bytes();
         let order = match packet.get(5..8) {
             Some(qpn) if !(self.is_control)(packet) => {
-                self.chains.for_qp(u32::from_be_bytes([0, qpn[0], qpn[1], qpn[2]]), seq, performed)
+                let qpn = u32::from_be_bytes([0, qpn[0], qpn[1], qpn[2]]);
+                self.chains.for_qp(qpn, (seq, frame::may_overtake(packet)), performed)
             }
             _ => self.chains.barrier(seq, performed),
         };

@@ -26,6 +26,25 @@ impl Qp {
         Handled::Done
     }
 
+    /// Takes a packet that may come before earlier ones of its message, as over several links: if it does and is a frame
+    /// within a WRITE or a READ's response, its payload is placed. False: pass it to [`Qp::handle_packet`].
+    #[inline]
+    pub fn place_early<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) -> bool {
+        let opcode = packet.headers.bth.opcode;
+        let (starts, ends) = (opcode.starts_message(), opcode.ends_message());
+        if starts || ends || packet.placement.is_none() || opcode.service() != self.config.init.service {
+            return false;
+        }
+        let Qp { config, send_queue, requester, completer, responder, .. } = self;
+        match (config.class(), config.state) {
+            (Class::Rc, QpState::Rts | QpState::Sqd) if opcode.is_response() => {
+                completer.place_early(now, packet, config, requester, send_queue, host)
+            }
+            (Class::Rc, QpState::Rtr | QpState::Rts | QpState::Sqd) => responder.place_early(packet, config, host),
+            _ => false,
+        }
+    }
+
     fn handle_request<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) -> Handled {
         match self.config.state {
             // Requests are dropped before RTR (IBTA 10.3.1).

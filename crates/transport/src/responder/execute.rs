@@ -289,7 +289,13 @@ impl Responder {
 /// A frame of a WRITE must belong to the address, key, offset and length of the message that its PSN puts it at, otherwise
 /// it is an invalid request (IBTA 9.7.5.2.2). A RoCE packet has no placement.
 #[inline(always)]
-fn check_memory_placement(packet: &Packet<'_>, address: u64, rkey: u32, offset: u64, length: u64) -> Result<(), Fatal> {
+pub(super) fn check_memory_placement(
+    packet: &Packet<'_>,
+    address: u64,
+    rkey: u32,
+    offset: u64,
+    length: u64,
+) -> Result<(), Fatal> {
     let Some(placement) = &packet.placement else { return Ok(()) };
     let destination = Destination::Memory { address, rkey };
     let here = Placement { destination, offset: offset as u32, length: length as u32 };

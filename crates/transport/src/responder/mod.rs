@@ -11,6 +11,7 @@ mod ack;
 mod datagram;
 mod due;
 mod duplicates;
+mod early;
 mod execute;
 mod opcode_order;
 mod page_fault;
@@ -23,6 +24,7 @@ mod tagged;
 mod unreliable;
 
 use crate::config::Config;
+use crate::early::Early;
 use crate::quirk::Chance;
 use crate::recv_queue::RecvQueue;
 use crate::{Access, Denied, Egress, Handled, Host, Instant, OdpOps, QpEvent, Refused, Side, Status};
@@ -114,6 +116,7 @@ pub(crate) struct Responder {
     /// The NAK that ended the connection.
     ended_by: Option<Syndrome>,
     resources: Resources,
+    early: Early,
     /// A request has arrived.
     established: bool,
     waits: Waits,
@@ -168,6 +171,7 @@ impl Responder {
         self.reply_pattern = ReplyPattern::default();
         self.ended_by = None;
         self.resources.reset(config.attr.max_dest_rd_atomic);
+        self.early.clear();
         self.established = false;
         self.waits = Waits::No;
         self.dropped = false;
@@ -286,6 +290,9 @@ impl Responder {
             }
             _ => {
                 self.expected = self.expected.plus(1);
+                if !self.early.is_empty() {
+                    self.count_early(config);
+                }
                 if bth.ack_req {
                     // An XRC target's application replies on another QP. They would leave before a waiting ACK, and
                     // the peer would receive them before its own send completes.

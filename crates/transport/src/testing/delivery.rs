@@ -20,6 +20,10 @@ impl Pair {
             if let Some(paging) = &mut self.nodes[to].host.memory.borrow_mut().paging {
                 paging.side = side;
             }
+            let Node { qp, host, .. } = &mut self.nodes[to];
+            if self.wire.over_links && qp.place_early(self.now, &packet, host) {
+                return;
+            }
             let mut handled = self.handle(to, &packet);
             if handled == Handled::AfterReads && self.nodes[to].reads_out && !self.nodes[to].waits_for_reads {
                 let Node { qp, host, burst, .. } = &mut self.nodes[to];

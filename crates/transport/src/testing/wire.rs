@@ -57,6 +57,10 @@ pub struct Wire {
     pub latency: Duration,
     pub faults: Faults,
     pub rule: Option<Rule>,
+    /// Several links: packets within a message overtake each other, others overtake none and are overtaken by none.
+    pub over_links: bool,
+    /// Of each sending node, when the latest packet arrives, and the latest that is not overtaken.
+    latest: [[Instant; 2]; 2],
     /// All packets sent so far.
     pub log: Vec<Sent>,
     rng: Rng,
@@ -66,7 +70,9 @@ pub struct Wire {
 
 impl Wire {
     pub fn new(latency: Duration, faults: Faults, seed: u64) -> Self {
-        Wire { latency, faults, rule: None, log: Vec::new(), rng: Rng(seed), order: 0, queue: BinaryHeap::new() }
+        let (rng, queue) = (Rng(seed), BinaryHeap::new());
+        let latest = [[Instant(0); 2]; 2];
+        Wire { latency, faults, rule: None, over_links: false, latest, log: vec![], rng, order: 0, queue }
     }
 
     /// Takes a packet from a node.
@@ -82,7 +88,7 @@ impl Wire {
             _ => false,
         };
         self.note(now, from, &packet, lost);
-        let arrival = now + self.latency;
+        let arrival = if self.over_links { self.arrival(now, from, &bytes) } else { now + self.latency };
         match fate {
             Fate::Pass => self.put(arrival, from, bytes),
             Fate::Drop => {}
@@ -148,6 +154,21 @@ impl Wire {
     /// Whether the ICRC of an arrived packet is right.
     pub fn intact(bytes: &[u8]) -> bool {
         bytes.len() >= 16 && icrc::verify(&envelope(), bytes) == icrc::Verdict::Good
+    }
+
+    /// When a packet arrives over several links, if it does.
+    fn arrival(&mut self, now: Instant, from: usize, bytes: &[u8]) -> Instant {
+        let soonest = now + self.latency;
+        let [all, kept] = &mut self.latest[from];
+        if frame::may_overtake(bytes) {
+            let arrival = soonest + self.latency.mul_f64(self.rng.below(1000) as f64 / 100.0);
+            let arrival = arrival.max(*kept);
+            *all = arrival.max(*all);
+            return arrival;
+        }
+        *kept = soonest.max(*all);
+        *all = *kept;
+        *kept
     }
 
     fn chance(&mut self, bytes: &[u8]) -> Fate {

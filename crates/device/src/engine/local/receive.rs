@@ -7,13 +7,14 @@ use crate::engine::peers::identity::PeerId;
 use crate::engine::receive::is_wanted;
 use crate::engine::{Engine, index_in};
 use crate::local::ring::{Consumer, Lie, Record};
+use crate::paging::held::Waiting;
 use crate::shared::qp::QpShared;
 use crate::shared::route::Route;
 use crate::shared::state::AdapterState;
 use crate::tap::Ends;
 use std::sync::Arc;
 use weir_transport::{Handled, Instant, Qp, Service, Side};
-use weir_wire::{DEFAULT_PKEY, Headers, ICRC_LEN, Packet, Psn};
+use weir_wire::{DEFAULT_PKEY, Headers, ICRC_LEN, Packet};
 
 /// Bytes, and packets, that one turn takes from a ring, so that departures are not starved.
 const BYTES: usize = 128 << 10;
@@ -300,11 +301,12 @@ impl Engine {
         let end = start + packet.payload.len();
         scratch[start..end].copy_from_slice(packet.payload);
         let end = end + usize::from(packet.headers.bth.pad) + ICRC_LEN;
-        let psn: Psn = packet.headers.bth.psn;
+        let (psn, datagram) = (packet.headers.bth.psn, &scratch[..end]);
+        let packet = Waiting { psn, datagram, header: None, over_links: false };
         if handled == Handled::AfterReads {
-            self.hold_after_reads(adapter, (index, protocol), psn, &scratch[..end]);
+            self.hold_after_reads(adapter, (index, protocol), packet);
         } else {
-            self.hold(index, side, psn, &scratch[..end], None);
+            self.hold(index, side, packet);
         }
         self.rings.scratch = scratch;
     }
