@@ -114,6 +114,7 @@ local l = {
     lists_all = ProtoField.bool("weir_links.hello.lists_all", "Lists all interfaces", 8, nil, 0x01),
     pieces = ProtoField.bool("weir_links.hello.pieces", "Packets carry pieces of operations", 8, nil, 0x02),
     refuses = ProtoField.bool("weir_links.hello.refuses", "Refuses the connection", 8, nil, 0x04),
+    unknown = ProtoField.bool("weir_links.hello.unknown", "Does not know the connection", 8, nil, 0x08),
     ask = ProtoField.uint64("weir_links.hello.ask", "Nonce of the question", base.HEX),
     answer = ProtoField.uint64("weir_links.hello.answer", "Nonce of the answer", base.HEX),
     own = ProtoField.uint32("weir_links.hello.connection", "Sender's number of the connection", base.HEX),
@@ -364,7 +365,7 @@ local function dissect_links_hello(buffer, pinfo, tree)
     if buffer(4, 1):uint() ~= LINKS_HELLO_VERSION then
         return
     end
-    for _, field in ipairs { l.lists_all, l.pieces, l.refuses } do
+    for _, field in ipairs { l.lists_all, l.pieces, l.refuses, l.unknown } do
         subtree:add(field, buffer(5, 1))
     end
     subtree:add(l.ask, buffer(8, 8))

@@ -42,11 +42,12 @@ const PIECE: [&str; 8] = [
     "weir_links.piece.total",
     "weir_links.piece.payload",
 ];
-const HELLO: [&str; 15] = [
+const HELLO: [&str; 16] = [
     "weir_links.hello.version",
     "weir_links.hello.lists_all",
     "weir_links.hello.pieces",
     "weir_links.hello.refuses",
+    "weir_links.hello.unknown",
     "weir_links.hello.ask",
     "weir_links.hello.answer",
     "weir_links.hello.connection",
@@ -171,11 +172,14 @@ fn every_field_of_a_hello_is_printed() {
         addresses: vec![address(0, "10.0.0.1", 24), address(3, "fd00::1", 64)],
     };
     let good = hello.encode();
-    let expected = "1 1 0 1 0x0102030405060708 0x0000000000000009 0x11121314 77 0,3 10.0.0.1 fd00::1 24,64 9000,9000 \
+    let expected = "1 1 0 1 0 0x0102030405060708 0x0000000000000009 0x11121314 77 0,3 10.0.0.1 fd00::1 24,64 9000,9000 \
                     10000,10000 -";
     for ports in [[20_500, 20_501], [7000, 7001]] {
         assert_printed(&dissected_between(ports, std::slice::from_ref(&good), &HELLO), &HELLO, &[expected]);
     }
+    let unknown = Hello::unknown(7).encode();
+    let fields = ["weir_links.hello.unknown", "weir_links.hello.refuses", "weir_links.hello.connection"];
+    assert_printed(&dissected(std::slice::from_ref(&unknown), &fields), &fields, &["1 0 0x00000007"]);
     let checks = ["weir_links.malformed", "weir_links.bad_check"];
     assert_printed(&dissected(std::slice::from_ref(&good), &checks), &checks, &["- -"]);
     let mut damaged = good.clone();

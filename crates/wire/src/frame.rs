@@ -87,8 +87,8 @@ const fn is_write(opcode: Opcode) -> bool {
     )
 }
 
-/// Whether a UDP payload is a frame within a message of RC, neither its first nor its last, whose place follows from the
-/// first: of a WRITE or of a READ response. Over several links such frames may overtake each other.
+/// Whether a UDP payload is a frame of RC within a WRITE or the response to a READ, neither its first nor its last. Over
+/// several links such frames may overtake each other: each says where its payload belongs.
 #[inline]
 pub fn may_overtake(bytes: &[u8]) -> bool {
     let operation = bytes.first().and_then(|opcode| Opcode(*opcode).operation());

@@ -96,6 +96,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         inputs: inputs(bench),
         panels,
         data: runs.data(),
+        not_live: "Live, pages are not remapped: PinMap is simulated only, and NoTx takes its place.",
         ..Report::default()
     })
 }

@@ -36,7 +36,8 @@ impl Responder {
         true
     }
 
-    /// The expected packet has been executed: those behind it count that were placed before.
+    /// The expected packet has been executed: those behind it count that were placed before (IBTA 9.7.3.1), and the ACK that
+    /// one of them asks for is owed (IBTA 9.7.5.1.2).
     #[cold]
     pub(super) fn count_early(&mut self, config: &Config) {
         let (packets, asks) = self.early.count();
