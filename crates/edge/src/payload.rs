@@ -55,6 +55,7 @@ impl Seen {
                 return true;
             }
             let (at, mut byte) = (addr.max(page * PAGE), 0u8);
+            prefetch((page + 1) * PAGE);
             // SAFETY: a byte on the stack, and one in memory of the program, in any state. `Owner::current` has installed
             // the handler.
             let can = unsafe { copy::copy(&raw mut byte, std::ptr::with_exposed_provenance(at), 1) }.is_ok();
@@ -62,6 +63,14 @@ impl Seen {
             can
         })
     }
+}
+
+/// The memory at an address will be looked at soon: it need not be there.
+#[inline]
+fn prefetch(addr: usize) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a prefetch has no effect but on the caches, whatever the address is.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::with_exposed_provenance(addr)) }
 }
 
 /// Bytes in a buffer of a pool.

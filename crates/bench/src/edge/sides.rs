@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use weir_edge::{Access, Allow, Connection, Event, Kind, Node, OperationFlags, Options};
 
 /// Memory of a side that the other writes to. So many bytes are under way at most.
-const AREA: usize = 8 << 20;
+pub const AREA: usize = 8 << 20;
 /// Areas begin with a page. A place has an offset in it.
 const PAGE: usize = 4096;
 /// Operations that are under way at most.

@@ -3,6 +3,7 @@
 
 use super::configuration::payload;
 use super::control::Control;
+use super::sides::AREA;
 use crate::raw::framing::Burst;
 use crate::raw::socket::{self, Incoming, Outgoing};
 use anyhow::{Context, Result, ensure};
@@ -87,15 +88,20 @@ pub fn run(address: SocketAddr, servers: &[IpAddr], own: &[IpAddr], mtu: u32, se
     let sockets = bind(own)?;
     let segment = (mtu - IP_UDP) as usize;
     let datagrams = (MOST_BYTES / segment).clamp(1, MOST_DATAGRAMS);
-    let bursts = [Burst { len: datagrams * segment, segment }; BATCH];
+    // As much memory as operations have: what is sent is not in the caches either.
+    let calls = (AREA / MOST_BYTES / own.len().max(1) / BATCH).max(1);
+    let bursts = vec![Burst { len: datagrams * segment, segment }; calls * BATCH];
     let to = servers.iter().zip(&ports).map(|(address, port)| SocketAddr::new(*address, *port));
-    let mut outgoing: Vec<Outgoing> = to.map(|to| Outgoing::new(to, &bursts)).collect();
+    let mut outgoing: Vec<Outgoing> = to.map(|to| Outgoing::spread(to, &bursts)).collect();
+    let mut call = vec![0; outgoing.len()];
     let (asked, begin, mut sent) = (descriptors(&sockets), Instant::now(), 0);
     let time = Duration::from_secs_f64(seconds);
     while begin.elapsed() < time {
         let mut any = 0;
-        for (socket, outgoing) in sockets.iter().zip(&mut outgoing) {
-            any += outgoing.send(socket, 0, BATCH)?;
+        for ((socket, outgoing), call) in sockets.iter().zip(&mut outgoing).zip(&mut call) {
+            let sent = outgoing.send(socket, *call * BATCH, BATCH)?;
+            *call = (*call + usize::from(sent > 0)) % calls;
+            any += sent;
         }
         sent += any * datagrams;
         if any == 0 {

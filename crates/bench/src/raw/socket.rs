@@ -56,12 +56,25 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Headers for `bursts`, each of at most 64 KiB.
+    /// Headers for `bursts`, each of at most 64 KiB. All send the same bytes.
     pub fn new(to: SocketAddr, bursts: &[Burst]) -> Outgoing {
-        let mut staging = vec![0u8; SLOT].into_boxed_slice();
+        Outgoing::from_area(to, bursts, 1)
+    }
+
+    /// The same, but each burst sends bytes of its own, from memory that a program has written.
+    pub fn spread(to: SocketAddr, bursts: &[Burst]) -> Outgoing {
+        Outgoing::from_area(to, bursts, bursts.len())
+    }
+
+    fn from_area(to: SocketAddr, bursts: &[Burst], slots: usize) -> Outgoing {
+        let mut staging = vec![7u8; slots * SLOT].into_boxed_slice();
         let to = Box::new(SockaddrStorage::from(to));
-        let vector = |b: &Burst| libc::iovec { iov_base: staging.as_mut_ptr().cast(), iov_len: b.len.min(SLOT) };
-        let mut vectors: Box<[_]> = bursts.iter().map(vector).collect();
+        let places = staging.chunks_exact_mut(SLOT).map(|slot| slot.as_mut_ptr()).collect::<Vec<_>>();
+        let vector = |(n, b): (usize, &Burst)| {
+            let iov_base = places[n % places.len()].cast();
+            libc::iovec { iov_base, iov_len: b.len.min(SLOT) }
+        };
+        let mut vectors: Box<[_]> = bursts.iter().enumerate().map(vector).collect();
         let mut controls = vec![Control([0; 32]); bursts.len()].into_boxed_slice();
         let mut headers = Vec::new();
         for (i, burst) in bursts.iter().enumerate() {
