@@ -16,8 +16,9 @@
 //! | 12 | 4 | count; 0 without a packet and without asking |
 //! | 16 | 4 | order: the sequence number that bits 3 and 4 speak of |
 //! | 20 | 4 | received: all packets before this sequence number have arrived |
-//! | 24 | 4 | check: CRC-32 of the header, of the acknowledgement and of the piece, with 0 here. What else the packet carries has its own |
-//! | 28 | | acknowledgement, piece, packet |
+//! | 24 | 4 | when it was sent, µs of the sender's clock |
+//! | 28 | 4 | check: CRC-32 of the header, of the acknowledgement and of the piece, with 0 here. What else the packet carries has its own |
+//! | 32 | | acknowledgement, piece, packet |
 //!
 //! The acknowledgement, which repeats no field of the header:
 //!
@@ -28,7 +29,7 @@
 //! | 8 | 1 | number of links *n* |
 //! | 9 | 1 | number of words *w* |
 //! | 10 | 2 | 0 |
-//! | 12 | 8*n* | for each link its number (1 byte), 0 (1 byte), how long ago its newest packet came (2 bytes, 2 µs, at most 65535), the count of that packet (4 bytes) |
+//! | 12 | 12*n* | for each link its number (1 byte), 0 (1 byte), how long ago its newest packet came (2 bytes, 2 µs, at most 65535), the count of that packet (4 bytes), when it came by the receiver's clock less when it was sent (4 bytes, µs) |
 //! | | 4*w* | bitmap: bit *b* of word *k* (bit 0 is the lowest): packet `received` + 1 + 32*k* + *b* has arrived |
 
 mod front;
