@@ -112,8 +112,8 @@ impl Analysis {
         self.totals.count(packet.time, len as u64);
         self.totals.packets += 1;
         self.totals.reliable += 1;
-        let seen =
-            Seen::new(packet.time, FrameId::new(source, packet.number), packet.headers, payload, Marks::default());
+        let marks = Marks { over_links: packet.over_links, ..Marks::default() };
+        let seen = Seen::new(packet.time, FrameId::new(source, packet.number), packet.headers, payload, marks);
         let key = FlowKey { from: packet.from, to: packet.to, qpn: bth.dest_qp };
         let direction = if packet.sent { Direction::Out } else { Direction::In };
         self.seen(key, Source { file: source, direction: Some(direction), port: 0 }, &seen);
@@ -272,7 +272,8 @@ fn seen_of(file: u16, frame: &Frame<'_>, packet: &RdmaPacket<'_>, headers: &Head
     let congested = packet.ecn() == CONGESTION_EXPERIENCED || headers.bth.congestion & FECN != 0;
     // Some captures are taken before the adapter fills it in.
     let is_filled = !packet.transport.ends_with(&[0; ICRC_LEN]);
-    let marks = Marks { bad_icrc: is_filled && packet.icrc_ok() == Some(false), congested };
+    let bad_icrc = is_filled && packet.icrc_ok() == Some(false);
+    let marks = Marks { bad_icrc, congested, ..Marks::default() };
     Seen::new(frame.timestamp, FrameId::new(file, frame.number), headers, payload, marks)
 }
 

@@ -25,6 +25,8 @@ pub struct Observed<'a> {
     pub headers: &'a Headers,
     /// Bytes of payload, without pad.
     pub payload: u32,
+    /// It came over several links, where packets within a message overtake each other.
+    pub over_links: bool,
 }
 
 /// Which source counts for each connection.

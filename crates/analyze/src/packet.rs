@@ -34,6 +34,8 @@ pub struct Marks {
     pub bad_icrc: bool,
     /// A switch marked it: congestion experienced (ECN 3), or the FECN bit of the BTH.
     pub congested: bool,
+    /// It may come after later packets: an adapter has reported it that takes them over several links.
+    pub over_links: bool,
 }
 
 impl Marks {

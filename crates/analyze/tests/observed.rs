@@ -30,6 +30,10 @@ const OF_RESPONDER: u16 = 1;
 const ON_THE_WAY: u64 = 2000;
 
 fn observe(analysis: &mut Analysis, source: u16, number: u64, packet: (u64, bool, &str, u32)) {
+    observe_over(analysis, source, number, packet, false);
+}
+
+fn observe_over(analysis: &mut Analysis, source: u16, number: u64, packet: (u64, bool, &str, u32), over_links: bool) {
     let (time, from_requester, what, psn) = packet;
     let (headers, payload) = headers(from_requester, what, psn, None);
     let [requester, responder] = [1, 2].map(|last| Address::Ipv4([10, 0, 0, last].into()));
@@ -37,7 +41,8 @@ fn observe(analysis: &mut Analysis, source: u16, number: u64, packet: (u64, bool
     let ((from, from_qp), to) =
         if from_requester { ((requester, REQUESTER), responder) } else { ((responder, RESPONDER), requester) };
     let time = START + time + if sent { 0 } else { ON_THE_WAY };
-    analysis.observed(source, &Observed { time, number, sent, from, to, from_qp, headers: &headers, payload });
+    analysis
+        .observed(source, &Observed { time, number, sent, from, to, from_qp, headers: &headers, payload, over_links });
 }
 
 fn document(report: &weir_analyze::Report<'_>) -> Document {
@@ -98,4 +103,17 @@ fn the_other_side_goes_on_where_a_process_has_ended() {
     assert_eq!(kinds(&document), expected());
     assert_eq!((document.capture.packets, document.capture.missed), (8, 3));
     assert_eq!(finding(&document, "damming").frame_files, [1, 1]);
+}
+
+#[test]
+fn packets_over_several_links_may_overtake_each_other() {
+    for (over_links, expected) in [(false, HashSet::from(["reordering"])), (true, HashSet::new())] {
+        let mut analysis = Analysis::new(Options::default());
+        for (at, psn) in [1, 2, 4, 5, 3, 6].into_iter().enumerate() {
+            let packet = (at as u64 * 1000, true, "write", psn);
+            observe_over(&mut analysis, OF_RESPONDER, at as u64 + 1, packet, over_links);
+        }
+        observe(&mut analysis, OF_RESPONDER, 7, (10_000, false, "ack", 6));
+        assert_eq!(kinds(&document(&analysis.finish())), expected, "over links: {over_links}");
+    }
 }

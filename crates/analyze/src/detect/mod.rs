@@ -101,7 +101,9 @@ impl Detectors {
             Event::Fatal { nak, code, request } => self.remote_error.nak(flow, nak, *code, *request),
             Event::ResponseGap { at } => self.loss.response_gap(flow, at),
             Event::Late { at } => {
-                self.reordering.late(flow, at);
+                if !at.marks.over_links {
+                    self.reordering.late(flow, at);
+                }
                 self.loss.late(flow, at);
             }
             Event::Stray { at } => self.window.stray(flow, at),

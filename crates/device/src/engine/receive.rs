@@ -214,7 +214,8 @@ fn envelope(arrival: &Arrival) -> Envelope {
 
 fn ends(shared: &QpShared, protocol: &Qp, arrival: &Arrival) -> Ends {
     let other_qp = protocol.attr().dest_qp_num;
-    Ends { own_qp: shared.num, other_qp, local: arrival.to, remote: arrival.from.ip() }
+    let over_links = arrival.over_links;
+    Ends { own_qp: shared.num, other_qp, local: arrival.to, remote: arrival.from.ip(), over_links }
 }
 
 fn destination(datagram: &[u8]) -> Option<u32> {

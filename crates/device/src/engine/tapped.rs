@@ -39,7 +39,8 @@ impl<E: Egress> Egress for Tapped<'_, E> {
         self.egress.push(packet)?;
         if let Some(tap) = &mut self.tap {
             let Route { local, remote, .. } = self.route;
-            let ends = Ends { own_qp: self.own_qp, other_qp: packet.headers.bth.dest_qp, local, remote };
+            let ends =
+                Ends { own_qp: self.own_qp, other_qp: packet.headers.bth.dest_qp, local, remote, over_links: false };
             tap.packet(true, ends, &packet.headers, packet.payload.len());
         }
         Ok(())

@@ -33,6 +33,8 @@ pub struct Ends {
     pub other_qp: u32,
     pub local: IpAddr,
     pub remote: IpAddr,
+    /// The packet came over several links.
+    pub over_links: bool,
 }
 
 impl Tap {
@@ -51,9 +53,10 @@ impl Tap {
         if !matches!(headers.bth.opcode.service(), Service::Rc | Service::Xrc) {
             return;
         }
-        let Ends { own_qp, other_qp, local, remote } = ends;
+        let Ends { own_qp, other_qp, local, remote, over_links } = ends;
         let payload = payload as u32;
-        let record = Record { time: clock::now().0, sent, own_qp, other_qp, local, remote, payload, headers: *headers };
+        let (time, headers) = (clock::now().0, *headers);
+        let record = Record { time, sent, own_qp, other_qp, local, remote, payload, over_links, headers };
         self.writer.write(&record.encode());
     }
 }

@@ -14,6 +14,7 @@ const _: () = assert!(MAX_HEADERS <= ROOM);
 const QPN: u64 = 0xff_ffff;
 const OTHER: u32 = 24;
 const SENT: u64 = 1 << 48;
+const OVER_LINKS: u64 = 1 << 49;
 const LEN: u32 = 56;
 
 /// A packet of RC or XRC that an adapter has sent, or received and accepted.
@@ -32,6 +33,8 @@ pub struct Record {
     pub remote: IpAddr,
     /// Bytes of payload, without pad.
     pub payload: u32,
+    /// It came over several links, where packets within a message overtake each other.
+    pub over_links: bool,
     /// BTH and extension headers.
     pub headers: Headers,
 }
@@ -44,7 +47,8 @@ impl Record {
         let len = self.headers.emit(&mut headers);
         words[0] = self.time;
         let (own, other) = (u64::from(self.own_qp) & QPN, u64::from(self.other_qp) & QPN);
-        words[1] = own | (other << OTHER) | (SENT * u64::from(self.sent)) | ((len as u64) << LEN);
+        let bits = (SENT * u64::from(self.sent)) | (OVER_LINKS * u64::from(self.over_links));
+        words[1] = own | (other << OTHER) | bits | ((len as u64) << LEN);
         words[2] = self.payload.into();
         [words[3], words[4]] = halves(self.local);
         [words[5], words[6]] = halves(self.remote);
@@ -69,6 +73,7 @@ impl Record {
             local: address([words[3], words[4]]),
             remote: address([words[5], words[6]]),
             payload: words[2] as u32,
+            over_links: words[1] & OVER_LINKS != 0,
             headers: Headers::parse(headers.get(..len)?, len).ok()?,
         })
     }
@@ -104,6 +109,7 @@ pub mod tests {
             local: "10.0.0.1".parse().unwrap(),
             remote: "fd00::7".parse().unwrap(),
             payload: 4096,
+            over_links: true,
             headers,
         }
     }
@@ -120,7 +126,7 @@ pub mod tests {
         ack.put(Aeth::new(0x60, 77));
         assert_eq!(longest.len(), MAX_HEADERS);
         for headers in [longest, ack] {
-            let record = Record { headers, sent: false, payload: 0, ..record };
+            let record = Record { headers, sent: false, payload: 0, over_links: false, ..record };
             assert_eq!(Record::decode(&record.encode()), Some(record));
         }
     }

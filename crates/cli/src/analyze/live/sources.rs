@@ -213,6 +213,7 @@ fn observed(number: u64, record: &Record, epoch: u64) -> Observed<'_> {
         from_qp,
         headers: &record.headers,
         payload: record.payload,
+        over_links: record.over_links,
     }
 }
 

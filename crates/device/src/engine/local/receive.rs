@@ -184,7 +184,7 @@ impl Engine {
                         {
                             let Route { local, remote, .. } = self.peers.get(peer).route;
                             let (own_qp, other_qp) = (shared.num, protocol.attr().dest_qp_num);
-                            let ends = Ends { own_qp, other_qp, local, remote };
+                            let ends = Ends { own_qp, other_qp, local, remote, over_links: false };
                             tap.packet(false, ends, &packet.headers, packet.payload.len());
                         }
                         let side = QpHost::side_of(packet.headers.bth.opcode);
