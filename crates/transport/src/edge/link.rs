@@ -114,7 +114,7 @@ impl Link {
     pub fn put(&mut self, now: Instant, seq: Option<Seq>, bytes: u32) -> u32 {
         let only_questions = || self.flight.iter().all(|flying| flying.seq.is_none());
         if seq.is_none() && self.flight.len() >= MOST_QUESTIONS && only_questions() {
-            self.flight.pop_front();
+            self.give_up(0);
         }
         let count = self.count;
         self.count = count.wrapping_add(1);
