@@ -115,7 +115,7 @@ fn list(json: bool) -> Result<ExitCode> {
     for experiment in ALL {
         let live_only = |reason| format!("; live only, the simulator cannot run it: {reason}");
         let runs = experiment.not_simulated.map_or_else(String::new, live_only);
-        println!("{:14}  {} ({}{runs})", experiment.id, experiment.title, experiment.source);
+        println!("{:15}  {} ({}{runs})", experiment.id, experiment.title, experiment.source);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -208,7 +208,7 @@ type Maker = dyn Fn() -> Result<Box<dyn Runner>> + Sync;
 
 fn run_one(args: &RunArgs, live: bool, experiment: &'static Experiment) -> Result<Done> {
     let make = maker(live);
-    let style = ProgressStyle::with_template("{prefix:14} {bar:32} {pos}/{len} runs, {elapsed}")?;
+    let style = ProgressStyle::with_template("{prefix:15} {bar:32} {pos}/{len} runs, {elapsed}")?;
     // Hidden where standard error is no terminal.
     let bar = ProgressBar::new(0).with_style(style).with_prefix(experiment.id);
     let bench = Bench {

@@ -55,7 +55,7 @@ impl Seen {
                 return true;
             }
             let (at, mut byte) = (addr.max(page * PAGE), 0u8);
-            prefetch((page + 1) * PAGE);
+            prefetch((page + 1).wrapping_mul(PAGE));
             // SAFETY: a byte on the stack, and one in memory of the program, in any state. `Owner::current` has installed
             // the handler.
             let can = unsafe { copy::copy(&raw mut byte, std::ptr::with_exposed_provenance(at), 1) }.is_ok();
@@ -128,6 +128,7 @@ mod tests {
         assert!(readable(0, PAGE) && readable(2 * PAGE, PAGE) && readable(5, 0) && readable(PAGE - 1, 1));
         assert!(!readable(PAGE - 1, 2) && !readable(0, 3 * PAGE) && !readable(PAGE, 1) && !readable(2 * PAGE - 1, 2));
         let seen = Seen::default();
+        assert!(!seen.is_readable(Iovec { addr: usize::MAX, len: 1 }));
         assert!(!seen.is_readable(Iovec { addr: usize::MAX, len: 2 }) && !seen.is_readable(Iovec { addr: 0, len: 1 }));
         let reads = [(0, 10), (10, PAGE), (PAGE, 1), (PAGE, 1), (PAGE - 1, 1), (2 * PAGE, 9)];
         let readable = reads.map(|(from, len)| seen.is_readable(Iovec { addr: addr + from, len }));

@@ -69,7 +69,6 @@ mod tests {
                     eth10: 1 0 0 0 0 0 0 0 30 0\n  eth9: 1 0 0 0 0 0 0 0 20 0\n";
         assert_eq!(sent_by_links(text).unwrap(), [20, 30]);
         assert_eq!(received_by_links(text).unwrap(), [1, 1]);
-        assert_eq!(received_by_links(text).unwrap(), [1, 1]);
         assert!(sent_by_links("eth0: 1 2").is_err());
     }
 }

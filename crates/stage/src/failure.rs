@@ -151,6 +151,7 @@ mod tests {
         }
         assert_eq!(arrive(&stage), 200);
         stage.fail(1, 1, Failure::Down).unwrap();
+        assert_eq!(arrive(&stage), 0);
         stage.mend(1, 1, Failure::Down).unwrap();
         assert_eq!(arrive(&stage), 200);
     }

@@ -6,14 +6,14 @@ pub enum Handled {
     /// The packet was executed, or dropped.
     Done,
     /// The packet met a page fault, or follows one that did, and has changed nothing. Pass it in again after
-    /// [`crate::Qp::page_resolved`], in the order in which the requests, or the responses, arrived; or drop it, as the
+    /// [`crate::Qp::page_resolved`], in the order in which the requests, or the responses, arrived, or of their PSNs; or drop it, as the
     /// network might. Before requests call `poll_transmit` too, so that the response to a READ leaves before later
     /// requests are executed.
     Held,
     /// The request is behind a READ, and the READ's data has not been read out; or it is behind such a request. It has
     /// changed nothing. Call [`crate::Qp::poll_responses`] or `poll_transmit`, and pass it in again when
-    /// [`crate::Qp::awaits_reads`] is false, in the order in which the requests arrived: before any request that arrives
-    /// later. A caller that cannot keep it calls [`crate::Qp::refuse_waiting`].
+    /// [`crate::Qp::awaits_reads`] is false, in the order in which the requests arrived, or of their PSNs: before any request that
+    /// arrives later. A caller that cannot keep it calls [`crate::Qp::refuse_waiting`].
     AfterReads,
     /// The adapter lost the packet after it had arrived: packet damming. It has changed nothing, and nothing answers it.
     Dammed,

@@ -51,7 +51,7 @@ pub struct EdgeBenchArgs {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..4096))]
     offset: u32,
     /// Let the second link fail instead of the tests, for --seconds after as long a time: down, silent, loss:30, slow:20
-    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["tests", "breakdown"])]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["tests", "breakdown", "all", "peers", "rounds"])]
     failure: Vec<Failure>,
     /// All: 1x1, 2x1, 4x1, 6x1, 8x1, 1x10 and 1x10+4x1, MTU 1500 and 9000, sizes of 4 B to 1 MiB; takes eight minutes
     #[arg(long)]
@@ -76,6 +76,8 @@ pub struct EdgeBenchArgs {
     pub role: Option<String>,
 }
 
+/// Seconds before, during and after a failure, at least.
+const LEAST_OF_FAILURE: f64 = 0.2;
 const FAILING_LINKS: [&str; 1] = ["4x1"];
 const LINKS: [&str; 4] = ["1x1", "2x1", "4x1", "8x1"];
 const ALL_LINKS: [&str; 7] = ["1x1", "2x1", "4x1", "6x1", "8x1", "1x10", "1x10+4x1"];
@@ -118,6 +120,10 @@ impl Plan {
             parameters: args.parameters,
             offset: args.offset as usize,
         };
+        ensure!(
+            args.failure.is_empty() || args.seconds >= LEAST_OF_FAILURE,
+            "--failure takes --seconds {LEAST_OF_FAILURE} or more: rates settle first"
+        );
         for one in &links {
             settings.for_links(&one.rates).with_context(|| one.name.clone())?;
             ensure!(

@@ -33,7 +33,7 @@ impl Engine {
         &mut self,
         adapter: &AdapterState,
         (index, shared): (u16, &Arc<QpShared>),
-        packet: &Packet<'_>,
+        (packet, over_links): (&Packet<'_>, bool),
         now: Instant,
     ) -> Handled {
         if self.holds_after_reads(index) {
@@ -44,6 +44,9 @@ impl Engine {
         let mut protocol = shared.lock();
         let mut host =
             QpHost::in_turn(Side::Responder, shared, &adapter.regions, &mut self.cached, &mut self.completions);
+        if over_links && protocol.place_early(now, packet, &mut host) {
+            return Handled::Done;
+        }
         protocol.handle_packet(now, packet, &mut host)
     }
 

@@ -99,7 +99,7 @@ impl Engine {
                         };
                         if handled == Handled::AfterReads {
                             drop(protocol);
-                            handled = self.handle_after_reads(adapter, (index, &shared), &packet, now);
+                            handled = self.handle_after_reads(adapter, (index, &shared), (&packet, over_links), now);
                             protocol = shared.lock();
                         }
                         let packet = Waiting { psn: packet.headers.bth.psn, datagram, header: None, over_links };

@@ -98,8 +98,12 @@ pub fn simulated(failure: Failure, scheduler: Scheduler, seed: u64) -> Transfer 
     once.sort_unstable();
     once.dedup();
     let stall = |from: u64, until: u64| {
-        let within = performed.windows(2).filter(|two| two[1].1 > ms(from) && two[1].1 <= ms(until));
-        within.map(|two| two[1].1 - two[0].1).max().unwrap_or_default().as_secs_f64() * 1e3
+        // Nothing at all is a stall, too, and one that goes on at the end has taken until then.
+        let (from, until) = (ms(from), ms(until));
+        let before = performed.iter().rev().map(|(_, at)| *at).find(|at| *at <= from).unwrap_or(from);
+        let within = performed.iter().map(|(_, at)| *at).filter(|at| *at > from && *at < until);
+        let times: Vec<_> = [before].into_iter().chain(within).chain([until]).collect();
+        times.windows(2).map(|two| two[1] - two[0]).max().unwrap_or_default().as_secs_f64() * 1e3
     };
     let between = |from: u64, until: u64| phase(&timeline, from as f64, until as f64);
     Transfer {

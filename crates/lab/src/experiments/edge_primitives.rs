@@ -7,6 +7,7 @@ use crate::edge::primitives::{self, Pages, Primitives};
 use crate::experiment::{Experiment, PaperFigure, Report};
 use crate::figure::{Axis, Bars, Panel, Series};
 use anyhow::Result;
+use weir_wire::edge::{HEADER_LEN, PIECE_LEN};
 
 pub const EXPERIMENT: Experiment = Experiment {
     id: "edge-primitives",
@@ -258,8 +259,9 @@ fn table(found: &Primitives) -> Data {
     row("system call", none, 1, calls.system_call, "µs", none);
     row("ioctl", none, 1, calls.ioctl, "µs", IOCTL);
     row("buffer", 9000.0, 1, calls.buffer, "µs", BUFFER);
-    row("write header", 56.0, 1, calls.write_header, "µs", none);
-    row("read header", 56.0, 1, calls.read_header, "µs", none);
+    let header = (HEADER_LEN + PIECE_LEN) as f64;
+    row("write header", header, 1, calls.write_header, "µs", none);
+    row("read header", header, 1, calls.read_header, "µs", none);
     for Pages { pages, pin, unpin, remap } in pages {
         let (amount, single) = (f64::from(*pages), |thesis: f64| if *pages == 1 { thesis } else { none });
         row("pin", amount, 1, pin.unwrap_or(none), "µs", single(PIN));

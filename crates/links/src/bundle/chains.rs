@@ -31,7 +31,7 @@ impl Chains {
     /// The packet `seq` leaves to a QP: when it may be performed. All before `performed` have been. `overtakes`: it and
     /// others like it may overtake each other.
     pub fn for_qp(&mut self, qpn: u32, (seq, overtakes): (Seq, bool), performed: Seq) -> Order {
-        self.packets += 1;
+        self.packets = self.packets.wrapping_add(1);
         if self.packets.is_multiple_of(FORGET_EVERY) {
             self.latest.retain(|_, latest| !latest.end.before(performed));
             self.barrier = self.barrier.filter(|barrier| !barrier.before(performed));

@@ -2,7 +2,8 @@
 //!
 //! A [`Bundle`] is a carrier around that of an adapter's ports. Packets to a process that has one, too, go behind headers
 //! over the links between both, are copied until they have arrived, and come out of the other one in the order in which
-//! they were sent to each QP, as if they had come from the address that QPs know. All other packets pass as they are.
+//! they were sent to each QP, but for those within a message, as if they had come from the address that QPs know. All other
+//! packets pass as they are.
 //!
 //! | file | |
 //! | --- | --- |

@@ -254,7 +254,7 @@ impl<B> Endpoint<B> {
         partial.missing = partial.missing.saturating_sub(piece.bytes);
         partial.failed |= failed;
         let Partial { missing, failed } = *partial;
-        if missing == 0 && piece.bytes < total {
+        if missing == 0 {
             self.partial.remove(&piece.number);
         }
         missing == 0 && !failed

@@ -165,6 +165,7 @@ impl Link {
 
     /// It has run empty: its delays are measured anew.
     pub fn forget_delays(&mut self) {
+        self.landed.clear();
         self.queue.forget_base();
         self.rate.forget_shortest();
     }

@@ -144,14 +144,15 @@ impl Links {
                 continue;
             }
             let link = &mut self.all[n];
+            if ahead == 0 {
+                // Before it is taken off: if it was the last, its delay is forgotten as the others are.
+                link.came(now, heard, &flying, all);
+            }
             if arrived {
                 link.take_off(place)
             } else {
                 link.give_up(place)
             };
-            if ahead == 0 {
-                link.came(now, heard, &flying, all);
-            }
             match (flying.seq, arrived) {
                 (None, true) => self.question_answered(now, n),
                 (None, false) => self.all[n].health.not_answered(),

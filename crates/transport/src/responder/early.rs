@@ -1,7 +1,7 @@
 //! Packets of a WRITE that come before earlier ones of it, over several links.
 
 use super::execute::check_memory_placement;
-use super::opcode_order::Message;
+use super::opcode_order::{Message, Request};
 use super::{Order, Responder, Waits};
 use crate::config::Config;
 use crate::{Access, Host};
@@ -15,10 +15,14 @@ impl Responder {
         let Message::Write { va, rkey, received, total } = self.message else { return false };
         let bth = &packet.headers.bth;
         let ahead = usize::try_from(bth.psn.since(self.expected.psn())).unwrap_or(0);
-        let reads_are_out = self.waits == Waits::Reads && !self.awaits_reads();
-        let waits = self.waits != Waits::No && !reads_are_out || self.resources.reads_memory();
-        let in_order = matches!(self.order, Order::Kept | Order::SequenceNakSent);
-        if !self.early.takes(ahead) || waits || !in_order || bth.opcode.operation() != Some(Operation::WriteMiddle) {
+        if !self.early.takes(ahead) || bth.opcode.operation() != Some(Operation::WriteMiddle) {
+            return false;
+        }
+        if self.waits == Waits::Reads && !self.awaits_reads() {
+            self.waits = Waits::No;
+        }
+        // A READ may be repeated in the middle of a WRITE: the packet waits for it, as one in its turn does.
+        if self.waits != Waits::No || self.order == Order::Halted || self.must_follow_reads(Request::Write, config) {
             return false;
         }
         let offset = received + (ahead * config.mtu) as u64;

@@ -95,7 +95,7 @@ fn beside(done: &Done) -> String {
     }
     html += "</table></div>\n";
     if done.only_simulated().next().is_some() {
-        let _ = writeln!(html, "<p class=\"note\">Not run live: {}</p>", escape(done.report.not_live));
+        let _ = writeln!(html, "<p class=\"note\">{}</p>", escape(done.report.not_live));
     }
     html
 }
