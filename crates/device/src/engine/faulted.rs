@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::host::QpHost;
+use crate::engine::receive::handle;
 use crate::engine::table::INDICES;
 use crate::memory::copy;
 use crate::paging::held::{HeldPackets, Kept, Waiting};
@@ -106,8 +107,7 @@ impl Engine {
             let Waiting { datagram, header, over_links, .. } = buffers.get(&kept);
             let handled = match (frame::parse_any(datagram), header) {
                 (Ok(packet), Some(header)) => protocol.handle_datagram(now, &packet, header, &mut host),
-                (Ok(packet), None) if over_links && protocol.place_early(now, &packet, &mut host) => Handled::Done,
-                (Ok(packet), None) => protocol.handle_packet(now, &packet, &mut host),
+                (Ok(packet), None) => handle(protocol, now, (&packet, over_links), &mut host),
                 (Err(_), _) => Handled::Done,
             };
             if handled == Handled::Dammed {

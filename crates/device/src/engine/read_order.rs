@@ -6,6 +6,7 @@
 
 use crate::engine::Engine;
 use crate::engine::host::QpHost;
+use crate::engine::receive::handle;
 use crate::engine::transmit::Departing;
 use crate::pace::ThreadTasks;
 use crate::paging::held::{Kept, Waiting};
@@ -33,7 +34,7 @@ impl Engine {
         &mut self,
         adapter: &AdapterState,
         (index, shared): (u16, &Arc<QpShared>),
-        (packet, over_links): (&Packet<'_>, bool),
+        packet: (&Packet<'_>, bool),
         now: Instant,
     ) -> Handled {
         if self.holds_after_reads(index) {
@@ -44,10 +45,7 @@ impl Engine {
         let mut protocol = shared.lock();
         let mut host =
             QpHost::in_turn(Side::Responder, shared, &adapter.regions, &mut self.cached, &mut self.completions);
-        if over_links && protocol.place_early(now, packet, &mut host) {
-            return Handled::Done;
-        }
-        protocol.handle_packet(now, packet, &mut host)
+        handle(&mut protocol, now, packet, &mut host)
     }
 
     /// Whether a QP holds requests that wait for READs.

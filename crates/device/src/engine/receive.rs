@@ -93,10 +93,7 @@ impl Engine {
                         if let Some(tap) = &mut self.tapped.tap {
                             tap.packet(false, ends(&shared, &protocol, arrival), &packet.headers, packet.payload.len());
                         }
-                        let mut handled = match over_links && protocol.place_early(now, &packet, &mut host) {
-                            true => Handled::Done,
-                            false => protocol.handle_packet(now, &packet, &mut host),
-                        };
+                        let mut handled = handle(&mut protocol, now, (&packet, over_links), &mut host);
                         if handled == Handled::AfterReads {
                             drop(protocol);
                             handled = self.handle_after_reads(adapter, (index, &shared), (&packet, over_links), now);
@@ -209,6 +206,19 @@ fn envelope(arrival: &Arrival) -> Envelope {
         dst_port: arrival.to_port,
         ip_id: 0,
         dont_fragment: true,
+    }
+}
+
+/// Passes a packet to its QP. Over several links it may come before earlier ones of its message.
+pub(super) fn handle(
+    protocol: &mut Qp,
+    now: Instant,
+    (packet, over_links): (&Packet<'_>, bool),
+    host: &mut QpHost<'_>,
+) -> Handled {
+    match over_links && protocol.place_early(now, packet, host) {
+        true => Handled::Done,
+        false => protocol.handle_packet(now, packet, host),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Packets that wait for a page, or for READs, in the order of their PSNs for each side of a QP, in a fixed number of preallocated packet buffers. A
-//! packet that does not fit is dropped, like a packet lost on the wire.
+//! Packets that wait for a page, or for READs, in the order of their PSNs for each side of a QP, in a fixed number of preallocated
+//! packet buffers. A packet that does not fit is dropped, like a packet lost on the wire.
 
 use crate::Errno;
 use crate::os::grow::zeroed;
