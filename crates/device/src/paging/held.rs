@@ -88,13 +88,13 @@ impl HeldPackets {
     pub fn keep(&mut self, held: &mut Held, side: Side, packet: Waiting<'_>) -> Kept {
         let Waiting { psn, datagram, header, over_links } = packet;
         let queue = &mut held.queues[side as usize];
-        let is_late = queue.ends.is_some_and(|(_, last)| !self.states[usize::from(last)].psn.before(psn));
-        let follows = match queue.ends {
-            Some((first, _)) if is_late && header.is_none() => match self.place(first, psn) {
-                Some(place) => Some(place),
+        let before = match queue.ends {
+            Some((_, last)) if header.is_some() || self.states[usize::from(last)].psn.before(psn) => Some(last),
+            Some((first, _)) => match self.place(first, psn) {
+                Some(before) => before,
                 None => return Kept::Already,
             },
-            _ => None,
+            None => None,
         };
         let cost = datagram.len() + PACKET_COST;
         if datagram.len() > BUFFER_LEN || queue.cost + cost > QUEUE_COST {
@@ -103,24 +103,15 @@ impl HeldPackets {
         let Some(buffer) = self.free else { return Kept::NoRoom };
         let at = usize::from(buffer);
         self.free = self.states[at].next;
-        let len = datagram.len() as u16;
-        self.states[at] = BufferState { next: None, len, psn, header: header.copied(), over_links };
-        self.bytes[at * BUFFER_LEN..][..datagram.len()].copy_from_slice(datagram);
-        queue.ends = match (queue.ends, follows) {
-            (None, _) => Some((buffer, buffer)),
-            (Some((first, last)), None) => {
-                self.states[usize::from(last)].next = Some(buffer);
-                Some((first, buffer))
-            }
-            (Some((first, last)), Some(None)) => {
-                self.states[at].next = Some(first);
-                Some((buffer, last))
-            }
-            (Some(ends), Some(Some(before))) => {
-                self.states[at].next = self.states[usize::from(before)].next.replace(buffer);
-                Some(ends)
-            }
+        let (first, last) = queue.ends.unwrap_or((buffer, buffer));
+        let next = match before {
+            Some(before) => self.states[usize::from(before)].next.replace(buffer),
+            None => queue.ends.map(|_| first),
         };
+        let len = datagram.len() as u16;
+        self.states[at] = BufferState { next, len, psn, header: header.copied(), over_links };
+        self.bytes[at * BUFFER_LEN..][..datagram.len()].copy_from_slice(datagram);
+        queue.ends = Some((before.map_or(buffer, |_| first), next.map_or(buffer, |_| last)));
         queue.cost += cost;
         Kept::Now
     }
