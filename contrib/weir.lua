@@ -86,6 +86,7 @@ local l = {
     asks = ProtoField.bool("weir_links.asks", "Asks for an acknowledgement", 8, nil, 0x04),
     order_kind = ProtoField.uint8("weir_links.order_kind", "May be performed", base.DEC, orders, 0x18),
     has_piece = ProtoField.bool("weir_links.has_piece", "Piece of an operation", 8, nil, 0x20),
+    has_received = ProtoField.bool("weir_links.has_received", "Says what has arrived", 8, nil, 0x40),
     version = ProtoField.uint8("weir_links.version", "Header version", base.DEC, nil, 0x0f),
     link = ProtoField.uint8("weir_links.link", "Link", base.DEC),
     connection = ProtoField.uint32("weir_links.connection", "Receiver's number of the connection", base.HEX),
@@ -103,12 +104,12 @@ local l = {
     delay = ProtoField.uint32("weir_links.delay_us", "Its delay, with the difference of the clocks (us)", base.DEC),
     bitmap = ProtoField.bytes("weir_links.bitmap", "Arrived after that"),
     number = ProtoField.uint32("weir_links.piece.number", "Number", base.DEC),
-    action = ProtoField.uint8("weir_links.piece.action", "Action", base.DEC, actions),
-    notify = ProtoField.bool("weir_links.piece.notify", "Notifies the receiver", 8, nil, 0x01),
+    action = ProtoField.uint8("weir_links.piece.action", "Action", base.DEC, actions, 0x7f),
+    notify = ProtoField.bool("weir_links.piece.notify", "Notifies the receiver", 8, nil, 0x80),
     address = ProtoField.uint64("weir_links.piece.address", "Address", base.HEX),
     offset = ProtoField.uint32("weir_links.piece.offset", "Offset", base.DEC),
-    bytes = ProtoField.uint32("weir_links.piece.bytes", "Bytes", base.DEC),
-    total = ProtoField.uint32("weir_links.piece.total", "Bytes of the WRITE", base.DEC),
+    bytes = ProtoField.uint32("weir_links.piece.bytes", "Bytes that follow", base.DEC),
+    total = ProtoField.uint32("weir_links.piece.total", "Bytes of the WRITE, or that the READ asks for", base.DEC),
     payload = ProtoField.bytes("weir_links.piece.payload", "Payload"),
     hello_version = ProtoField.uint8("weir_links.hello.version", "Version", base.DEC),
     lists_all = ProtoField.bool("weir_links.hello.lists_all", "Lists all interfaces", 8, nil, 0x01),
@@ -131,8 +132,8 @@ local bad_links = ProtoExpert.new("weir_links.malformed", "Malformed header of s
     expert.severity.ERROR)
 local bad_check = ProtoExpert.new("weir_links.bad_check", "Wrong check", expert.group.CHECKSUM, expert.severity.ERROR)
 links.experts = { bad_links, bad_check }
-local LINKS_HEADER, LINKS_ACK, LINKS_PIECE, LINKS_VERSION, LINKS_CHECK = 32, 12, 28, 2, 28
-local LINKS_HEARD, LINKS_HELLO, LINKS_HELLO_VERSION = 12, 32, 1
+local LINKS_HEADER, LINKS_ACK, LINKS_PIECE, LINKS_VERSION, LINKS_CHECK = 23, 12, 21, 2, 19
+local LINKS_HEARD, LINKS_HELLO, LINKS_HELLO_VERSION = 12, 32, 2
 
 -- Whether the opcode has frames, and whether it belongs to a WRITE.
 local function kind(opcode)
@@ -229,7 +230,7 @@ local function dissect_hello(buffer, pinfo, tree)
     pinfo.cols.info = string.format("Hello, %d proofs", proofs)
 end
 
--- CRC-32 of bytes; what is in `zeros` counts as 0.
+-- CRC-32 of bytes, with 4 others in place of those at `at`.
 local crc_table = {}
 for byte = 0, 255 do
     local value = byte
@@ -240,21 +241,43 @@ for byte = 0, 255 do
     crc_table[byte] = value
 end
 
-local function crc32(buffer, length, zeros, after)
+local function crc32(buffer, length, at, others)
     local bytes, crc = buffer(0, length):bytes(), 0xffffffff
-    for at = 0, length - 1 do
-        local byte = (at >= zeros and at < after) and 0 or bytes:get_index(at)
+    for k = 0, length - 1 do
+        local byte = bytes:get_index(k)
+        if k >= at and k < at + 4 then
+            byte = bit.band(bit.rshift(others, 8 * (at + 3 - k)), 0xff)
+        end
         crc = bit.bxor(bit.rshift(crc, 8), crc_table[bit.band(bit.bxor(crc, byte), 0xff)])
     end
     return bit.tohex(bit.bnot(crc))
 end
 
--- Bytes of header, acknowledgement and piece; nil if they do not fit.
-local function links_front(buffer)
+-- Where the fields of a header are that it may have, and the bytes of the header; nil if they do not fit.
+local function links_header(buffer)
     if buffer:len() < LINKS_HEADER then
         return nil
     end
-    local flags, front = buffer(0, 1):uint(), LINKS_HEADER
+    local flags, length, received, order = buffer(0, 1):uint(), LINKS_HEADER, nil, nil
+    if bit.band(flags, 0x40) ~= 0 then
+        received, length = length, length + 4
+    end
+    if bit.band(flags, 0x18) ~= 0 then
+        order, length = length, length + 4
+    end
+    if length > buffer:len() then
+        return nil
+    end
+    return { received = received, order = order, length = length }
+end
+
+-- Bytes of header, acknowledgement and piece; nil if they do not fit.
+local function links_front(buffer)
+    local header = links_header(buffer)
+    if not header then
+        return nil
+    end
+    local flags, front = buffer(0, 1):uint(), header.length
     if bit.band(flags, 0x02) ~= 0 then
         if buffer:len() < front + LINKS_ACK then
             return nil
@@ -268,23 +291,27 @@ local function links_front(buffer)
 end
 
 local function links_check_is_right(buffer, front)
-    return crc32(buffer, front, LINKS_CHECK, LINKS_CHECK + 4) == buffer(LINKS_CHECK, 4):bytes():tohex(true)
+    local has_piece = bit.band(buffer(0, 1):uint(), 0x20) ~= 0
+    local payload = has_piece and buffer:reported_len() - front or 0
+    return crc32(buffer, front, LINKS_CHECK, payload) == buffer(LINKS_CHECK, 4):bytes():tohex(true)
 end
 
 local function dissect_piece(buffer, tree, at)
     tree:add(l.number, buffer(at, 4))
     tree:add(l.action, buffer(at + 4, 1))
-    tree:add(l.notify, buffer(at + 5, 1))
-    tree:add(l.address, buffer(at + 8, 8))
-    tree:add(l.offset, buffer(at + 16, 4))
-    tree:add(l.bytes, buffer(at + 20, 4))
-    tree:add(l.total, buffer(at + 24, 4))
+    tree:add(l.notify, buffer(at + 4, 1))
+    tree:add(l.address, buffer(at + 5, 8))
+    tree:add(l.offset, buffer(at + 13, 4))
+    tree:add(l.total, buffer(at + 17, 4))
+    local payload = buffer:reported_len() - at - LINKS_PIECE
+    tree:add(l.bytes, payload):set_generated()
     if at + LINKS_PIECE < buffer:len() then
         tree:add(l.payload, buffer(at + LINKS_PIECE))
     end
-    local action = buffer(at + 4, 1):uint()
+    local action = bit.band(buffer(at + 4, 1):uint(), 0x7f)
+    local bytes = action == 3 and buffer(at + 17, 4):uint() or payload
     return string.format("%s %d at %d, %d bytes", actions[action] or "Piece", buffer(at, 4):uint(),
-        buffer(at + 16, 4):uint(), buffer(at + 20, 4):uint())
+        buffer(at + 13, 4):uint(), bytes)
 end
 
 local function dissect_links_ack(buffer, tree, at)
@@ -315,41 +342,46 @@ local function dissect_links(buffer, pinfo, tree, inner)
         return
     end
     local flags = buffer(0, 1):uint()
-    for _, field in ipairs { l.has_packet, l.has_ack, l.asks, l.order_kind, l.has_piece } do
+    for _, field in ipairs { l.has_packet, l.has_ack, l.asks, l.order_kind, l.has_piece, l.has_received } do
         subtree:add(field, buffer(0, 1))
     end
     subtree:add(l.version, buffer(1, 1))
     subtree:add(l.link, buffer(2, 1))
-    subtree:add(l.connection, buffer(4, 4))
+    subtree:add(l.connection, buffer(3, 4))
     local has_packet = bit.band(flags, 0x01) ~= 0
     if has_packet then
-        subtree:add(l.seq, buffer(8, 4))
+        subtree:add(l.seq, buffer(7, 4))
     end
-    subtree:add(l.count, buffer(12, 4))
-    if bit.band(flags, 0x18) ~= 0 then
-        subtree:add(l.order, buffer(16, 4))
-    end
-    subtree:add(l.received, buffer(20, 4))
-    subtree:add(l.sent, buffer(24, 4))
+    subtree:add(l.count, buffer(11, 4))
+    subtree:add(l.sent, buffer(15, 4))
     local check = subtree:add(l.check, buffer(LINKS_CHECK, 4))
     if not links_check_is_right(buffer, front) then
         check:add_proto_expert_info(bad_check)
     end
-    local at, info = LINKS_HEADER, nil
+    local header = links_header(buffer)
+    if header.received then
+        subtree:add(l.received, buffer(header.received, 4))
+    end
+    if header.order then
+        subtree:add(l.order, buffer(header.order, 4))
+    end
+    local at, info = header.length, nil
     if bit.band(flags, 0x02) ~= 0 then
         at = dissect_links_ack(buffer, subtree, at)
-        info = string.format("all before %d have arrived", buffer(20, 4):uint())
+        if header.received then
+            info = string.format("all before %d have arrived", buffer(header.received, 4):uint())
+        end
     end
     local link = string.format("Link %d", buffer(2, 1):uint())
     if bit.band(flags, 0x20) ~= 0 then
         info = dissect_piece(buffer, subtree, at)
     elseif has_packet and front < buffer:len() then
         inner(buffer(front):tvb(), pinfo, tree)
-        pinfo.cols.info:prepend(string.format("%s, %d: ", link, buffer(8, 4):uint()))
+        pinfo.cols.info:prepend(string.format("%s, %d: ", link, buffer(7, 4):uint()))
         return
     end
     if has_packet then
-        link = string.format("%s, %d", link, buffer(8, 4):uint())
+        link = string.format("%s, %d", link, buffer(7, 4):uint())
     end
     pinfo.cols.info = string.format("%s: %s", link, info or (bit.band(flags, 0x04) ~= 0 and "question" or "header"))
 end
@@ -389,7 +421,7 @@ local function dissect_links_hello(buffer, pinfo, tree)
     local check = subtree:add(l.check, buffer(last, 4))
     if at ~= last then
         subtree:add_proto_expert_info(bad_links)
-    elseif crc32(buffer, last, last, last) ~= buffer(last, 4):bytes():tohex(true) then
+    elseif crc32(buffer, last, last, 0) ~= buffer(last, 4):bytes():tohex(true) then
         check:add_proto_expert_info(bad_check)
     end
     pinfo.cols.info = string.format("Hello of several links, %d addresses", count)

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use weir_analyze::report::Document;
 use weir_analyze::{Analysis, Options};
 use weir_capture::{Frame, LinkType};
-use weir_wire::edge::{Ack, HEADER_LEN, Header, Hello, MAX_ACK_LEN, Order, Seq};
+use weir_wire::edge::{Ack, Header, Hello, MAX_ACK_LEN, MAX_HEADER_LEN, Order, Seq};
 use weir_wire::ip::Envelope;
 use weir_wire::{ICRC_LEN, ROCE_PORT, icrc};
 
@@ -71,7 +71,7 @@ fn frame(sent: &Sent, encoding: Encoding) -> Option<Vec<u8>> {
         link,
         count: 0,
         packet,
-        received: Seq(FIRST[1 - side]).plus(received),
+        received: Some(Seq(FIRST[1 - side]).plus(received)),
         sent: 0,
         asks: false,
     };
@@ -92,15 +92,16 @@ fn frame(sent: &Sent, encoding: Encoding) -> Option<Vec<u8>> {
                 }
                 Encoding::Links(order) => {
                     let seq = sender_first.plus(seq);
-                    let mut bytes = vec![0; HEADER_LEN];
-                    header(Some((seq, order(seq))), 0).emit(None, None, &mut bytes);
+                    let header = header(Some((seq, order(seq))), 0);
+                    let mut bytes = vec![0; header.wire_len()];
+                    header.emit(None, None, &mut bytes);
                     (link, [bytes, inner].concat())
                 }
             }
         }
         _ if matches!(encoding, Encoding::Plain) => return None,
         What::Acknowledgement(received) => {
-            let mut bytes = vec![0; HEADER_LEN + MAX_ACK_LEN];
+            let mut bytes = vec![0; MAX_HEADER_LEN + MAX_ACK_LEN];
             let len = header(None, received).emit(Some(&Ack::default()), None, &mut bytes);
             (link, bytes[..len].to_vec())
         }

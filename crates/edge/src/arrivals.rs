@@ -47,7 +47,7 @@ impl Engine {
         let Ok(parsed) = Header::parse(bytes, &mut self.ack) else { return false };
         let (header, piece, payload) = (parsed.header, parsed.piece, parsed.rest);
         let number = header.connection;
-        if payload.len() != piece.map_or(0, |piece| piece.payload() as usize) {
+        if piece.is_none() && !payload.is_empty() {
             return false;
         }
         let Some(peer) = self.peers.get_mut(&number).filter(|peer| peer.endpoint.is_some()) else {

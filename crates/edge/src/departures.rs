@@ -9,7 +9,7 @@ use std::time::Duration;
 use weir_link::{Arrival, Carrier, Group, Iovec};
 use weir_transport::Instant;
 use weir_transport::edge::Event;
-use weir_wire::edge::{Action, HEADER_LEN, Hello, PIECE_LEN, Piece};
+use weir_wire::edge::{Action, Hello, MAX_HEADER_LEN, PIECE_LEN, Piece};
 
 /// A peer that does not know that a connection has ended is told no more often.
 const AGAIN: Duration = Duration::from_millis(10);
@@ -39,7 +39,7 @@ impl Engine {
             // WRITEs that cannot be sent from their place any more.
             let mut lost: Vec<u32> = vec![];
             endpoint.transmit(now, &mut memory, |(header, ack, carried)| {
-                let most = HEADER_LEN + ack.map_or(0, |ack| ack.wire_len()) + PIECE_LEN;
+                let most = MAX_HEADER_LEN + ack.map_or(0, |ack| ack.wire_len()) + PIECE_LEN;
                 if !outgoing.has_room(most) {
                     let _sending = meter.during(Part::Device);
                     // What is lost goes again, and is looked at before.

@@ -323,7 +323,7 @@ fn recorded<'a>(options: &CaptureOptions<'a>) -> Vec<RecordedInterface<'a>> {
 
 fn recorder_options<'a>(options: &CaptureOptions<'a>, interfaces: &'a [RecordedInterface<'a>]) -> RecorderOptions<'a> {
     let more = match options.snap {
-        Snap::Headers if interfaces.len() > 1 => edge::HEADER_LEN + edge::MAX_ACK_LEN,
+        Snap::Headers if interfaces.len() > 1 => edge::MAX_HEADER_LEN + edge::MAX_ACK_LEN,
         _ => 0,
     };
     RecorderOptions {

@@ -9,7 +9,7 @@ use std::path::Path;
 use weir_capture::{Direction, OwnedFrame, open, roce};
 use weir_link::capture::{Capture, CaptureInterface, CaptureOptions, HistorySize, Snap};
 use weir_link::{Arrival, Carrier, Inbox};
-use weir_wire::edge::{HEADER_LEN, Header, Hello, Order, Seq};
+use weir_wire::edge::{HEADER_LEN, Header, Hello, Order, RECEIVED_LEN, Seq};
 use weir_wire::ip::Envelope;
 use weir_wire::{Bth, Headers, Opcode, Operation, Psn, Service, icrc};
 
@@ -29,6 +29,9 @@ fn options<'a>(interfaces: &'a [CaptureInterface<'a>]) -> CaptureOptions<'a> {
     CaptureOptions { interfaces, port: OUR_PORT, description: "a test", ..Default::default() }
 }
 
+/// Bytes in front of the packet: nothing is known of an order.
+const FRONT: usize = HEADER_LEN + RECEIVED_LEN;
+
 /// A packet behind a header for several links. Its ICRC is right for other addresses than those of the link.
 fn behind() -> Vec<u8> {
     let bth = Bth::new(Opcode::new(Service::Rc, Operation::SendOnly), 0x1_0005, Psn::new(7));
@@ -45,10 +48,17 @@ fn behind() -> Vec<u8> {
     };
     inner.extend(icrc::compute(&primary, &inner).to_le_bytes());
     let packet = Some((Seq(5), Order::Any));
-    let header =
-        Header { connection: 0x0102_0304, link: 1, count: 9, packet, received: Seq(2), sent: 0x5152_5354, asks: false };
-    let mut bytes = vec![0; HEADER_LEN];
-    assert_eq!(header.emit(None, None, &mut bytes), HEADER_LEN);
+    let header = Header {
+        connection: 0x0102_0304,
+        link: 1,
+        count: 9,
+        packet,
+        received: Some(Seq(2)),
+        sent: 0x5152_5354,
+        asks: false,
+    };
+    let mut bytes = vec![0; header.wire_len()];
+    assert_eq!(header.emit(None, None, &mut bytes), FRONT);
     [bytes, inner].concat()
 }
 
@@ -157,6 +167,6 @@ fn with_headers_only_all_headers_are_there() {
     exchange(&mut capture, &behind());
     capture.finish().unwrap();
     for frame in read(&path) {
-        assert_eq!((frame.data.len(), frame.orig_len), (42 + HEADER_LEN + 12, 42 + behind().len()));
+        assert_eq!((frame.data.len(), frame.orig_len), (42 + FRONT + 12, 42 + behind().len()));
     }
 }

@@ -5,7 +5,7 @@ mod common;
 
 use common::{dissected, dissected_between};
 use weir_capture::testing::{behind, edge_header, frame_of, opcodes, transport};
-use weir_wire::edge::{Action, Address, HEADER_LEN, Header, Hello, Order, Piece, Seq};
+use weir_wire::edge::{Action, Address, Header, Hello, MAX_HEADER_LEN, Order, Piece, Seq};
 use weir_wire::{ICRC_LEN, Opcode, frame};
 
 const HEADER: [&str; 14] = [
@@ -86,17 +86,19 @@ fn every_field_of_headers_and_acknowledgements_is_printed() {
         behind(&Header { packet, ..header }, false, None, &[0; 20]),
         behind(&question, false, None, &[]),
         behind(&alone, true, None, &[]),
+        behind(&Header { received: None, ..header }, false, None, &[0; 20]),
     ];
     let expected = [
         "1 1 0 1 0 2 5 0x01020304 77 84281096 76 387455258 - -",
         "1 0 0 2 0 2 5 0x01020304 77 84281096 70 387455258 - -",
         "0 0 1 0 0 2 5 0x01020304 - 9 - 387455258 - -",
         "0 1 0 0 0 2 5 0x01020304 - 0 - 387455258 - -",
+        "1 0 0 1 0 2 5 0x01020304 77 84281096 76 - - -",
     ];
     assert_printed(&dissected(&datagrams, &HEADER), &HEADER, &expected);
     let ack = "3 1 0,1 4,4 7,8 8000000100000002";
     let none = "- - - - - -";
-    assert_printed(&dissected(&datagrams, &ACK), &ACK, &[ack, none, none, ack]);
+    assert_printed(&dissected(&datagrams, &ACK), &ACK, &[ack, none, none, ack, none]);
 }
 
 #[test]
@@ -135,17 +137,23 @@ fn packets_behind_headers_are_dissected_as_without_them() {
 #[ignore = "needs tshark"]
 fn every_field_of_a_piece_is_printed_between_any_ports() {
     let write = Action::Write { address: 0x1122_3344_5566_7788, total: 4096, notify: true };
-    let piece = |number, action| Piece { number, action, offset: 1000, bytes: 4 };
-    let datagrams = [(piece(3, write), &[1, 2, 3, 4][..]), (piece(4, Action::ReadFailed), &[])]
-        .map(|(piece, payload)| behind(&edge_header(7, 1, 9), true, Some(&piece), payload));
-    let expected = ["3 0 1 0x1122334455667788 1000 4 4096 01020304", "4 5 0 0x0000000000000000 1000 4 0 -"];
-    for ports in [[20_500, 20_501], [7000, 7001]] {
+    let piece = |number, action, bytes| Piece { number, action, offset: 1000, bytes };
+    let read = Action::Read { address: 0x10 };
+    let datagrams =
+        [(piece(3, write, 4), &[1, 2, 3, 4][..]), (piece(4, Action::ReadFailed, 0), &[]), (piece(5, read, 77), &[])]
+            .map(|(piece, payload)| behind(&edge_header(7, 1, 9), true, Some(&piece), payload));
+    let expected = [
+        "3 0 1 0x1122334455667788 1000 4 4096 01020304",
+        "4 5 0 0x0000000000000000 1000 0 0 -",
+        "5 3 0 0x0000000000000010 1000 0 77 -",
+    ];
+    for ports in [[20_500, 20_501], [40_500, 40_501]] {
         assert_printed(&dissected_between(ports, &datagrams, &PIECE), &PIECE, &expected);
     }
     // Between other ports the check decides what is such a packet.
     let mut damaged = datagrams.clone();
     damaged.iter_mut().for_each(|datagram| datagram[4] ^= 1);
-    assert_printed(&dissected_between([7000, 7001], &damaged, &PIECE), &PIECE, &["- - - - - - - -"; 2]);
+    assert_printed(&dissected_between([40_500, 40_501], &damaged, &PIECE), &PIECE, &["- - - - - - - -"; 3]);
     let printed = dissected(&damaged, &HEADER);
     assert!(printed.iter().all(|row| row[12].is_empty() && !row[13].is_empty()), "{printed:?}");
 }
@@ -172,9 +180,9 @@ fn every_field_of_a_hello_is_printed() {
         addresses: vec![address(0, "10.0.0.1", 24), address(3, "fd00::1", 64)],
     };
     let good = hello.encode();
-    let expected = "1 1 0 1 0 0x0102030405060708 0x0000000000000009 0x11121314 77 0,3 10.0.0.1 fd00::1 24,64 9000,9000 \
+    let expected = "2 1 0 1 0 0x0102030405060708 0x0000000000000009 0x11121314 77 0,3 10.0.0.1 fd00::1 24,64 9000,9000 \
                     10000,10000 -";
-    for ports in [[20_500, 20_501], [7000, 7001]] {
+    for ports in [[20_500, 20_501], [40_500, 40_501]] {
         assert_printed(&dissected_between(ports, std::slice::from_ref(&good), &HELLO), &HELLO, &[expected]);
     }
     let unknown = Hello::unknown(7).encode();
@@ -195,7 +203,7 @@ fn a_header_that_does_not_fit_is_malformed() {
     let header = edge_header(7, 1, 9);
     let inner = transport(Opcode(0x04), 8);
     let mut long = behind(&header, true, None, &inner);
-    long[HEADER_LEN + 9] = 128;
+    long[MAX_HEADER_LEN + 9] = 128;
     let short = behind(&header, false, None, &[])[..20].to_vec();
     let printed = dissected(&[long, short], &HEADER);
     assert!(printed.iter().all(|row| !row[12].is_empty()), "{printed:?}");

@@ -128,9 +128,9 @@ impl Links {
 
     /// What the sender of a header says of the packets that it has received.
     fn tell_opposite(&mut self, direction: DirectionId, header: &Header, file: u16) {
-        let Some(opposite) = self.directions.opposite(direction) else { return };
+        let (Some(opposite), Some(received)) = (self.directions.opposite(direction), header.received) else { return };
         for place in placed(&self.places, opposite, file) {
-            self.streams[place].received(header.received, &mut into(&mut self.passed));
+            self.streams[place].received(received, &mut into(&mut self.passed));
         }
     }
 

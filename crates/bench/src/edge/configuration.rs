@@ -38,8 +38,8 @@ impl Configuration {
     /// Gbit/s of operations' bytes that all links carry in one direction at most, for operations of `size` bytes.
     ///
     /// A token bucket counts each packet from its Ethernet header on (14 bytes), without preamble, FCS and gap. A packet
-    /// carries at most MTU - 28 (IPv4, UDP) - 32 (header) - 28 (piece) bytes of an operation. With n packets for an operation,
-    /// the nominal rate is rate × size / (size + n × (14 + 28 + 32 + 28)).
+    /// carries at most MTU - 28 (IPv4, UDP) - 23 (header) - 21 (piece) bytes of an operation. With n packets for an operation,
+    /// the nominal rate is rate × size / (size + n × (14 + 28 + 23 + 21)).
     pub fn nominal(&self, mtu: u32, size: usize) -> f64 {
         let each = ETHERNET + IP_UDP + HEADER_LEN + PIECE_LEN;
         let on_the_link = size + packets(mtu, size) as usize * each;

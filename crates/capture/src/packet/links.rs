@@ -44,7 +44,7 @@ pub(crate) fn find_links_in(link_type: LinkType, data: &[u8]) -> Option<LinkData
     let content = if Hello::is_hello(udp.payload) {
         LinkContent::Hello(Hello::decode(udp.payload).ok()?)
     } else if is_edge(udp.payload) {
-        let parsed = Header::parse(udp.payload, &mut Ack::default()).ok()?;
+        let parsed = Header::parse_start(udp.payload, udp.payload_len, &mut Ack::default()).ok()?;
         match (parsed.header.packet, parsed.piece) {
             (None, _) => LinkContent::Alone(parsed.header),
             (Some(_), Some(piece)) => LinkContent::Piece(parsed.header, piece),
@@ -61,7 +61,7 @@ pub(crate) fn rdma<'a>(udp: &Udp<'a>, vlan: Option<u16>) -> Option<RdmaPacket<'a
     if !is_edge(udp.payload) {
         return None;
     }
-    let parsed = Header::parse(udp.payload, &mut Ack::default()).ok()?;
+    let parsed = Header::parse_start(udp.payload, udp.payload_len, &mut Ack::default()).ok()?;
     if parsed.header.packet.is_none() || parsed.piece.is_some() {
         return None;
     }

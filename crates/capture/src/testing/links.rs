@@ -1,7 +1,7 @@
 //! Packets of connections over several links.
 
 use super::transport;
-use weir_wire::edge::{Ack, HEADER_LEN, Header, Heard, MAX_ACK_LEN, Order, PIECE_LEN, Piece, Seq};
+use weir_wire::edge::{Ack, Header, Heard, MAX_ACK_LEN, MAX_HEADER_LEN, Order, PIECE_LEN, Piece, Seq};
 use weir_wire::{Destination, Headers, Opcode, Placement, frame};
 
 /// UDP ports of two slots.
@@ -11,14 +11,22 @@ pub const SLOTS: [u16; 2] = [20_481, 20_482];
 /// own.
 pub fn edge_header(connection: u32, link: u8, seq: u32) -> Header {
     let packet = Some((Seq(seq), Order::AfterOne(Seq(seq).minus(1))));
-    Header { connection, link, count: 0x0506_0708, packet, received: Seq(0x1718_191a), sent: 0x5152_5354, asks: false }
+    Header {
+        connection,
+        link,
+        count: 0x0506_0708,
+        packet,
+        received: Some(Seq(0x1718_191a)),
+        sent: 0x5152_5354,
+        asks: false,
+    }
 }
 
 /// A datagram: the header, an acknowledgement of two links if `acknowledges`, a piece, and what follows.
 pub fn behind(header: &Header, acknowledges: bool, piece: Option<&Piece>, rest: &[u8]) -> Vec<u8> {
     let heard = [0, 1].map(|link| Heard { link, newest: 7 + u32::from(link), held: 4_000, delay: 0x6162_6364 });
     let ack = Ack { performed: Seq(3), failures: 1, heard: heard.to_vec(), bitmap: vec![0x8000_0001, 2] };
-    let mut out = vec![0; HEADER_LEN + MAX_ACK_LEN + PIECE_LEN];
+    let mut out = vec![0; MAX_HEADER_LEN + MAX_ACK_LEN + PIECE_LEN];
     let len = header.emit(acknowledges.then_some(&ack), piece, &mut out);
     out.truncate(len);
     out.extend(rest);

@@ -38,7 +38,7 @@ fn of(links: Interfaces, devices: &[DeviceInfo], namespace: u64) -> Option<Devic
         }
     }
     let mtu = members.iter().map(|member| member.if_mtu).min().unwrap_or(0);
-    let needed = 4096 + (HEADERS + edge::HEADER_LEN) as u32;
+    let needed = 4096 + (HEADERS + edge::MAX_HEADER_LEN) as u32;
     let mut notes = vec![];
     if mtu < needed {
         notes.push(format!("path MTU 4096 needs interface MTUs of {needed} or more; the smallest is {mtu}"));
@@ -51,7 +51,7 @@ fn of(links: Interfaces, devices: &[DeviceInfo], namespace: u64) -> Option<Devic
         ifindex: first.ifindex,
         guid: first.guid ^ 1 << 58,
         mac: first.mac,
-        if_mtu: mtu.saturating_sub(edge::HEADER_LEN as u32),
+        if_mtu: mtu.saturating_sub(edge::MAX_HEADER_LEN as u32),
         up: members.iter().any(|member| member.up),
         loopback: members.iter().all(|member| member.loopback),
         has_speed: members.iter().all(|member| member.has_speed),
@@ -105,7 +105,7 @@ mod tests {
             [device(7, 9000, false), device(8, 1500, true)].into_iter().unzip();
         let joined = of(Interfaces { all: interfaces, lists_all: false }, &devices, 1).unwrap();
         assert_eq!((joined.name.as_str(), joined.ifname.as_str(), joined.up), ("weir_links0", "eth7", true));
-        assert_eq!((joined.if_mtu, joined.mtu().bytes()), (1468, 1024));
+        assert_eq!((joined.if_mtu, joined.mtu().bytes()), (1469, 1024));
         let gids: Vec<String> = joined.gids.iter().flatten().map(IpAddr::to_string).collect();
         assert_eq!(gids, ["fe80::7", "10.77.7.1", "10.77.8.1"]);
         assert!(joined.notes[0].contains("smallest is 1500") && joined.notes[1].contains("`ip link set eth7 up`"));

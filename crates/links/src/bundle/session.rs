@@ -9,7 +9,7 @@ use std::time::Duration;
 use weir_link::{Carrier, Iovec};
 use weir_transport::Instant;
 use weir_transport::edge::{Agreed, Connection, Leaving, LinkState, Parameters, Refusal, Scheduler, Seq, Setup};
-use weir_wire::edge::{Ack, HEADER_LEN, Header, MAX_ACK_LEN};
+use weir_wire::edge::{Ack, Header, MAX_ACK_LEN, MAX_HEADER_LEN, RECEIVED_LEN};
 use weir_wire::frame;
 
 /// Packets that wait for the links, at most. Others are lost, as on any wire.
@@ -77,7 +77,8 @@ impl Session {
         let first = [agreed.numbers.first, agreed.first];
         let setup = Setup { parameters, scheduler, peer: agreed.peer, first };
         let ends: Vec<Ends> = links.iter().map(|pair| Ends::of(pair, port, own)).collect();
-        let rooms = ends.iter().zip(links).map(|(ends, pair)| ends.room(pair.mtu()).saturating_sub(HEADER_LEN as u32));
+        let rooms =
+            ends.iter().zip(links).map(|(ends, pair)| ends.room(pair.mtu()).saturating_sub(MAX_HEADER_LEN as u32));
         Session {
             connection: Connection::new(setup, &weights),
             interfaces: links.iter().map(|pair| pair.local.interface).collect(),
@@ -194,8 +195,9 @@ impl Session {
             _ => self.chains.barrier(seq, performed),
         };
         let bytes = packet.len() as u32;
-        let on_wire = bytes + HEADER_LEN as u32 + OUTER;
-        let room = self.room.saturating_sub(bytes);
+        let on_wire = bytes + MAX_HEADER_LEN as u32 + OUTER;
+        // The longest header has it.
+        let room = self.room.saturating_sub(bytes) + RECEIVED_LEN as u32;
         let Some(Leaving { header, ack, content }) = self.connection.send(now, on_wire, room, order, kept) else {
             debug_assert!(false, "the caller has asked whether there is room");
             return;
@@ -208,7 +210,7 @@ impl Session {
 fn put(ends: &[Ends], out: &mut Outlet<'_>, header: &Header, ack: Option<&Ack>, packet: &[u8]) {
     let Some(ends) = ends.get(usize::from(header.link)) else { return };
     let (front, rest) = packet.split_at(if packet.len() <= SHORT { packet.len() } else { INNER });
-    let most = HEADER_LEN + ack.map_or(0, |_| MAX_ACK_LEN) + front.len();
+    let most = MAX_HEADER_LEN + ack.map_or(0, |_| MAX_ACK_LEN) + front.len();
     if !out.departures.has_room(most) {
         // A send that fails is a loss.
         let _ = out.departures.send(out.carrier);

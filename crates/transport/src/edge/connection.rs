@@ -6,7 +6,7 @@ use super::receiver::{Arrival, Receiver, micros};
 use super::scheduler::Scheduler;
 use super::sender::{Departure, LinkState, Sender};
 use crate::Instant;
-use weir_wire::edge::{Ack, Header, MAX_LINKS, MAX_WINDOW, Order, Seq};
+use weir_wire::edge::{Ack, Header, MAX_LINKS, MAX_WINDOW, Order, RECEIVED_LEN, Seq};
 
 /// One side of a connection. `C` is what the caller needs to send a packet again, `T` a packet that has arrived.
 ///
@@ -16,8 +16,8 @@ use weir_wire::edge::{Ack, Header, MAX_LINKS, MAX_WINDOW, Order, Seq};
 /// handle_timeout(now) ──────────────▶ └────────────┘ ─▶ poll_again(now), poll_ack(now): what else is to be sent
 /// ```
 ///
-/// A link has the same number on both sides. Every header says up to where all packets have arrived. An acknowledgement
-/// that is due goes with a new packet that has room for it, or alone.
+/// A link has the same number on both sides. A header that has room says up to where all packets have arrived. An
+/// acknowledgement that is due goes with a new packet that has room for it, or alone.
 #[derive(Debug)]
 pub struct Connection<C, T> {
     /// The peer's number of the connection.
@@ -119,11 +119,12 @@ impl<C, T> Connection<C, T> {
         self.sender.links()
     }
 
-    /// Sends a packet of so many bytes on the wire. `room`: bytes that an acknowledgement may have beside it. `None`: the
-    /// window is full, or no link takes it.
+    /// Sends a packet of so many bytes on the wire. `room`: bytes that may come to it, for what it says of the peer's
+    /// packets. `None`: the window is full, or no link takes it.
     pub fn send(&mut self, now: Instant, bytes: u32, room: u32, order: Order, content: C) -> Option<Leaving<'_, C>> {
-        let fits = self.receiver.is_almost_due(now) && self.receiver.ack_len() <= room as usize;
-        let received = self.receiver.received();
+        let room = room as usize;
+        let fits = self.receiver.is_almost_due(now) && RECEIVED_LEN + self.receiver.ack_len() <= room;
+        let received = (RECEIVED_LEN <= room).then(|| self.receiver.received());
         let (departure, (order, content)) = self.sender.send(now, bytes, (order, content))?;
         if fits {
             self.receiver.acknowledge(now, self.sequencer.performed(), self.failures, &mut self.ack);
@@ -137,8 +138,10 @@ impl<C, T> Connection<C, T> {
 
     /// The next packet that goes again with its content, or an empty packet that asks the peer to answer.
     pub fn poll_again(&mut self, now: Instant) -> Option<(Header, Option<&C>)> {
-        let (received, connection) = (self.receiver.received(), self.peer);
+        let connection = self.peer;
         let (departure, content) = self.sender.poll_again(now)?;
+        // A packet has been made for the room that there was.
+        let received = content.is_none().then(|| self.receiver.received());
         let order = content.map_or(Order::Any, |(order, _)| *order);
         Some((header(now, departure, order, connection, received), content.map(|(_, content)| content)))
     }
@@ -146,7 +149,7 @@ impl<C, T> Connection<C, T> {
     /// An acknowledgement, if it is due, to be sent alone; the caller calls again until there is none. One that others do
     /// not follow soon goes on two links: one may not work in this direction, which this side does not notice.
     pub fn poll_ack(&mut self, now: Instant) -> Option<(Header, &Ack)> {
-        let received = self.receiver.received();
+        let received = Some(self.receiver.received());
         let (connection, sent) = (self.peer, micros(now));
         let header = |link| Header { connection, link, count: 0, packet: None, received, sent, asks: false };
         if let Some(link) = self.once_more_on.take() {
@@ -177,7 +180,9 @@ impl<C, T> Connection<C, T> {
         if usize::from(header.link) >= self.sender.links().len() {
             return Err(Refusal::Link(header.link));
         }
-        self.sender.acknowledge(now, header.received, ack, |seq, (_, content)| done(seq, content));
+        if let Some(received) = header.received {
+            self.sender.acknowledge(now, received, ack, |seq, (_, content)| done(seq, content));
+        }
         if header.packet.is_some_and(|(seq, order)| !order::is_sound(seq, order)) {
             return Err(Refusal::Order);
         }
@@ -221,7 +226,7 @@ impl<C, T> Connection<C, T> {
     }
 }
 
-fn header(now: Instant, departure: Departure, order: Order, connection: u32, received: Seq) -> Header {
+fn header(now: Instant, departure: Departure, order: Order, connection: u32, received: Option<Seq>) -> Header {
     let Departure { seq, link, count, asks } = departure;
     Header { connection, link, count, packet: seq.map(|seq| (seq, order)), received, sent: micros(now), asks }
 }

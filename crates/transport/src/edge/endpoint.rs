@@ -72,7 +72,8 @@ struct Partial {
 pub type Packet<'a, B> = (Header, Option<&'a Ack>, Option<(Piece, &'a B)>);
 
 impl<B> Endpoint<B> {
-    /// With packets of at most so many bytes of payload, 1 at least, and links of these weights.
+    /// With packets of at most so many bytes of payload, 1 at least, and links of these weights. The order of a packet takes
+    /// of these bytes.
     ///
     /// # Panics
     /// As [`Connection::new`].
@@ -129,7 +130,7 @@ impl<B> Endpoint<B> {
     }
 
     /// A packet has come; `bytes` makes what is kept of its payload, if it is new, and gets whether it is used by this
-    /// call, or has to wait. The caller has checked that the payload is as long as [`Piece::payload`]. What may be performed then, is.
+    /// call, or has to wait. The payload is as long as [`Piece::payload`]. What may be performed then, is.
     pub fn handle<M: Memory<Bytes = B>>(
         &mut self,
         now: Instant,
@@ -343,8 +344,8 @@ impl<B> Endpoint<B> {
         order: Order,
         send: &mut impl FnMut(Packet<'_, B>),
     ) -> bool {
-        let payload = piece.payload();
-        let (len, room) = ((HEADER_LEN + PIECE_LEN) as u32 + payload, self.payload - payload);
+        let payload = piece.payload() + order.wire_len() as u32;
+        let (len, room) = ((HEADER_LEN + PIECE_LEN) as u32 + payload, self.payload.saturating_sub(payload));
         let Some(leaving) = self.connection.send(now, len, room, order, Content { piece, bytes }) else {
             return false;
         };

@@ -13,7 +13,7 @@ use weir_wire::edge::{Action, Order, Piece, Seq};
 /// Operations of this side that are not complete.
 #[derive(Debug)]
 pub(super) struct Issued {
-    /// Bytes of a packet, at most.
+    /// Bytes of a packet behind its piece, and of its order, at most.
     payload: u32,
     /// All from the oldest that is not over; their numbers follow each other.
     open: VecDeque<Open>,
@@ -115,7 +115,7 @@ impl Issued {
         let (piece, source) = match kind {
             Kind::Write => {
                 let action = Action::Write { address: remote, total, notify: flags.contains(Flags::NOTIFY) };
-                let bytes = rest.min(self.payload);
+                let bytes = rest.min(self.payload.saturating_sub(order.wire_len() as u32).max(1));
                 (Piece { number: open.number, action, offset: open.offset, bytes }, Some(at(local)))
             }
             Kind::Read => {

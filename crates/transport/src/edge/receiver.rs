@@ -132,7 +132,7 @@ impl Receiver {
         ack_len(links, self.end.since(self.received).max(0) as usize)
     }
 
-    /// Writes an acknowledgement, which the caller sends with the header's `received`. It says nothing of missing packets
+    /// Writes an acknowledgement, which the caller sends in a header with `received`. It says nothing of missing packets
     /// before the peer is to be told of losses.
     pub fn acknowledge(&mut self, now: Instant, performed: Seq, failures: u32, ack: &mut Ack) {
         (ack.performed, ack.failures, self.told) = (performed, failures, performed);

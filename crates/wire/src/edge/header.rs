@@ -1,32 +1,30 @@
-//! The header of a packet of a connection over several links, and its acknowledgement.
+//! The header of a packet of a connection over several links.
 
-use super::{EdgeError, MAX_LINKS, Order, PIECE_LEN, Piece, Seq, VERSION};
-use zerocopy::byteorder::big_endian::{U16, U32};
+use super::{Ack, EdgeError, MAX_LINKS, Order, PIECE_LEN, Piece, Seq, VERSION};
+use zerocopy::byteorder::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes of the header.
-pub const HEADER_LEN: usize = Raw::LEN;
-/// The most packets that may be open at a time: those that a bitmap can have, and the one before.
-pub const MAX_WINDOW: u32 = 32 * MAX_WORDS as u32 + 1;
-/// The most bytes of an acknowledgement.
-pub const MAX_ACK_LEN: usize = RawAck::LEN + MAX_LINKS * RawHeard::LEN + MAX_WORDS * 4;
+/// Bytes of the header with neither `received` nor an order that names a packet.
+pub const HEADER_LEN: usize = size_of::<Raw>();
+/// The most bytes of the header.
+pub const MAX_HEADER_LEN: usize = HEADER_LEN + RECEIVED_LEN + ORDER_LEN;
+/// Bytes of [`Header::received`].
+pub const RECEIVED_LEN: usize = 4;
 
-/// The most words of a bitmap.
-pub(super) const MAX_WORDS: usize = 128;
-/// The unit of times in an acknowledgement, ns.
-const HELD_UNIT: u64 = 2_000;
+const ORDER_LEN: usize = 4;
 /// Where the check is in the header.
-const CHECK: std::ops::Range<usize> = 28..32;
+const CHECK: std::ops::Range<usize> = HEADER_LEN - 4..HEADER_LEN;
 /// The front of a packet without an acknowledgement is no longer.
-const SHORT: usize = Raw::LEN + PIECE_LEN;
+const SHORT: usize = MAX_HEADER_LEN + PIECE_LEN;
 
-pub(super) const PACKET: u8 = 1 << 0;
-pub(super) const ACK: u8 = 1 << 1;
+const PACKET: u8 = 1 << 0;
+const ACK: u8 = 1 << 1;
 const ASKS: u8 = 1 << 2;
 const ORDER_SHIFT: u8 = 3;
 const ORDER: u8 = 3 << ORDER_SHIFT;
-pub(super) const PIECE: u8 = 1 << 5;
-const RESERVED: u8 = 3 << 6;
+const PIECE: u8 = 1 << 5;
+const RECEIVED: u8 = 1 << 6;
+const RESERVED: u8 = 1 << 7;
 
 /// The header of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,69 +38,55 @@ pub struct Header {
     pub count: u32,
     /// The sequence number of the packet that follows, if one follows, and when it may be performed.
     pub packet: Option<(Seq, Order)>,
-    /// All packets before this one have arrived.
-    pub received: Seq,
+    /// All packets before this one have arrived. An acknowledgement needs it; other packets have it if there is room.
+    pub received: Option<Seq>,
     /// When the packet was sent, µs of the sender's clock, of which only differences mean something.
     pub sent: u32,
     /// The sender asks for an acknowledgement.
     pub asks: bool,
 }
 
-/// What a side has heard on a link.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Heard {
-    /// The number that the sender of those packets gave the link.
-    pub link: u8,
-    /// The largest count that has come.
-    pub newest: u32,
-    /// How long ago it came, ns; in steps of 2 µs, at most 131 ms.
-    pub held: u64,
-    /// When it came by the clock of this side, less `Header::sent`, µs: how long it took, plus what the clocks differ by.
-    pub delay: u32,
-}
-
-/// An acknowledgement. One that is parsed takes the place, and the memory, of an earlier one.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Ack {
-    /// All packets before this one have been performed.
-    pub performed: Seq,
-    /// So many packets of them have failed, and the sender has told it or will, in packets.
-    pub failures: u32,
-    /// Each link at most once.
-    pub heard: Vec<Heard>,
-    /// Which packets after `Header::received` have arrived: bit *b* of word *k* is packet `received` + 1 + 32*k* + *b*.
-    pub bitmap: Vec<u32>,
-}
-
 impl Header {
+    /// Bytes on the wire.
+    pub fn wire_len(&self) -> usize {
+        let order = self.packet.map_or(0, |(_, order)| order.wire_len());
+        HEADER_LEN + self.received.map_or(0, |_| RECEIVED_LEN) + order
+    }
+
     /// Writes the header, the acknowledgement and the piece, if there are such, to the front of `out`; returns their length.
+    /// The payload of the piece follows them, whole.
     ///
     /// # Panics
-    /// If `out` is shorter than that, or if the acknowledgement has more links or words than fit into one.
+    /// If `out` is shorter than that, or if the acknowledgement has more links or words than fit into one, or no `received`.
     pub fn emit(&self, ack: Option<&Ack>, piece: Option<&Piece>, out: &mut [u8]) -> usize {
+        assert!(ack.is_none() || self.received.is_some(), "an acknowledgement that does not say what has arrived");
         let (seq, order) = self.packet.unwrap_or_default();
         let (kind, after) = match order {
-            Order::Any => (0, Seq(0)),
-            Order::AfterOne(seq) => (1, seq),
-            Order::AfterAll(seq) => (2, seq),
+            Order::Any => (0, None),
+            Order::AfterOne(seq) => (1, Some(seq)),
+            Order::AfterAll(seq) => (2, Some(seq)),
         };
         let bit = |bit: u8, is: bool| if is { bit } else { 0 };
         let bits = bit(PACKET, self.packet.is_some()) | bit(ACK, ack.is_some()) | bit(ASKS, self.asks);
         let raw = Raw {
-            flags: bits | (kind << ORDER_SHIFT) | bit(PIECE, piece.is_some()),
+            flags: bits | (kind << ORDER_SHIFT) | bit(PIECE, piece.is_some()) | bit(RECEIVED, self.received.is_some()),
             version: VERSION,
             link: self.link,
-            zero: 0,
             connection: self.connection.into(),
             seq: seq.0.into(),
             count: self.count.into(),
-            order: after.0.into(),
-            received: self.received.0.into(),
             sent: self.sent.into(),
-            check: U32::ZERO,
+            check: piece.map_or(0, Piece::payload).into(),
         };
-        out[..Raw::LEN].copy_from_slice(raw.as_bytes());
-        let mut len = Raw::LEN + ack.map_or(0, |ack| ack.emit(&mut out[Raw::LEN..]));
+        out[..HEADER_LEN].copy_from_slice(raw.as_bytes());
+        let mut len = HEADER_LEN;
+        for Seq(seq) in [self.received, after].into_iter().flatten() {
+            out[len..len + 4].copy_from_slice(&seq.to_be_bytes());
+            len += 4;
+        }
+        if let Some(ack) = ack {
+            len += ack.emit(&mut out[len..]);
+        }
         if let Some(piece) = piece {
             piece.emit(&mut out[len..]);
             len += PIECE_LEN;
@@ -115,27 +99,37 @@ impl Header {
     /// Parses a header, the acknowledgement after it into `ack`, and the piece after that. An error leaves anything in
     /// `ack`.
     pub fn parse<'a>(bytes: &'a [u8], ack: &mut Ack) -> Result<Parsed<'a>, EdgeError> {
+        Header::parse_start(bytes, bytes.len(), ack)
+    }
+
+    /// The same of a datagram of `len` bytes that begins with `bytes`: a capture may not have all.
+    pub fn parse_start<'a>(bytes: &'a [u8], len: usize, ack: &mut Ack) -> Result<Parsed<'a>, EdgeError> {
         let truncated = EdgeError::Truncated { len: bytes.len() };
-        let (raw, rest) = Raw::ref_from_prefix(bytes).map_err(|_| truncated)?;
+        let (raw, mut rest) = Raw::ref_from_prefix(bytes).map_err(|_| truncated)?;
         if raw.version & 0x0f != VERSION {
             return Err(EdgeError::Version(raw.version & 0x0f));
         }
-        let (seq, after) = (Seq(raw.seq.get()), Seq(raw.order.get()));
+        let has = |bit: u8| raw.flags & bit != 0;
+        let mut number = || {
+            let (number, behind) = rest.split_first_chunk().ok_or(truncated)?;
+            rest = behind;
+            Ok(Seq(u32::from_be_bytes(*number)))
+        };
+        let received = has(RECEIVED).then(&mut number).transpose()?;
         let order = match (raw.flags & ORDER) >> ORDER_SHIFT {
-            0 if after == Seq(0) => Order::Any,
-            1 => Order::AfterOne(after),
-            2 => Order::AfterAll(after),
+            0 => Order::Any,
+            1 => Order::AfterOne(number()?),
+            2 => Order::AfterAll(number()?),
             _ => return Err(EdgeError::Reserved),
         };
-        let has_packet = raw.flags & PACKET != 0;
-        let has_piece = raw.flags & PIECE != 0;
-        if raw.version >> 4 != 0 || raw.zero != 0 || raw.flags & RESERVED != 0 {
+        let seq = Seq(raw.seq.get());
+        if raw.version >> 4 != 0 || has(RESERVED) || has(ACK) && received.is_none() {
             return Err(EdgeError::Reserved);
         }
-        if !has_packet && (has_piece || (seq, order) != Default::default()) {
+        if !has(PACKET) && (has(PIECE) || (seq, order) != Default::default()) {
             return Err(EdgeError::Reserved);
         }
-        if !has_packet && raw.flags & ASKS == 0 && raw.count != U32::ZERO {
+        if !has(PACKET) && !has(ASKS) && raw.count != U32::ZERO {
             return Err(EdgeError::Reserved);
         }
         if usize::from(raw.link) >= MAX_LINKS {
@@ -145,37 +139,49 @@ impl Header {
             connection: raw.connection.get(),
             link: raw.link,
             count: raw.count.get(),
-            packet: has_packet.then_some((seq, order)),
-            received: Seq(raw.received.get()),
+            packet: has(PACKET).then_some((seq, order)),
+            received,
             sent: raw.sent.get(),
-            asks: raw.flags & ASKS != 0,
+            asks: has(ASKS),
         };
-        let has_ack = raw.flags & ACK != 0;
-        let rest = if has_ack { ack.read(rest).map_err(|error| error.unwrap_or(truncated))? } else { rest };
-        let (piece, rest) = match has_piece {
-            true => Piece::read(rest).map(|(piece, rest)| (Some(piece), rest)),
-            false => Ok((None, rest)),
+        if has(ACK) {
+            rest = ack.read(rest).map_err(|error| error.unwrap_or(truncated))?;
         }
-        .map_err(|error| error.unwrap_or(truncated))?;
-        if check(&bytes[..bytes.len() - rest.len()]) != raw.check.get() {
+        let behind = |rest: &[u8]| len.saturating_sub(bytes.len() - rest.len());
+        let (mut piece, mut payload) = (None, 0);
+        if has(PIECE) {
+            payload = behind(rest).saturating_sub(PIECE_LEN) as u32;
+            let (read, behind) = Piece::read(rest, payload).map_err(|error| error.unwrap_or(truncated))?;
+            (piece, rest) = (Some(read), behind);
+        }
+        if check(&bytes[..bytes.len() - rest.len()], payload) != raw.check.get() {
             return Err(EdgeError::Check);
         }
-        Ok(Parsed { header, has_ack, piece, rest })
+        Ok(Parsed { header, has_ack: has(ACK), piece, rest })
     }
 }
 
-/// CRC-32 of a front, with zeros in place of what it has.
-fn check(front: &[u8]) -> u32 {
+/// Bytes in front of the acknowledgement, and whether an acknowledgement, a piece and a packet are behind them, by the bits
+/// of a header.
+pub(super) const fn parts(flags: u8) -> (usize, [bool; 3]) {
+    let received = if flags & RECEIVED != 0 { RECEIVED_LEN } else { 0 };
+    let order = if flags & ORDER != 0 { ORDER_LEN } else { 0 };
+    (HEADER_LEN + received + order, [flags & ACK != 0, flags & PIECE != 0, flags & PACKET != 0])
+}
+
+/// CRC-32 of a front, with the bytes of the piece's payload in place of what it has.
+fn check(front: &[u8], payload: u32) -> u32 {
+    let payload = payload.to_be_bytes();
     // Most are short, and one call is cheaper than three.
     let mut short = [0; SHORT];
     if let Some(short) = short.get_mut(..front.len()) {
         short.copy_from_slice(front);
-        short[CHECK].fill(0);
+        short[CHECK].copy_from_slice(&payload);
         return crc32fast::hash(short);
     }
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&front[..CHECK.start]);
-    hasher.update(&[0; 4]);
+    hasher.update(&payload);
     hasher.update(&front[CHECK.end..]);
     hasher.finalize()
 }
@@ -188,139 +194,29 @@ pub struct Parsed<'a> {
     pub has_ack: bool,
     /// The packet begins with it.
     pub piece: Option<Piece>,
-    /// What else the packet carries.
+    /// What else the packet carries: of a piece, its payload.
     pub rest: &'a [u8],
 }
 
-/// Bytes of an acknowledgement that speaks of so many links, and of so many packets after `Header::received`.
-pub const fn ack_len(links: usize, packets: usize) -> usize {
-    RawAck::LEN + links * RawHeard::LEN + packets.div_ceil(32) * 4
-}
-
-impl Ack {
-    /// Bytes on the wire.
-    pub fn wire_len(&self) -> usize {
-        ack_len(self.heard.len(), self.bitmap.len() * 32)
-    }
-
-    fn emit(&self, out: &mut [u8]) -> usize {
-        assert!(self.heard.len() <= MAX_LINKS && self.bitmap.len() <= MAX_WORDS);
-        let raw = RawAck {
-            performed: self.performed.0.into(),
-            failures: self.failures.into(),
-            links: self.heard.len() as u8,
-            words: self.bitmap.len() as u8,
-            zero: U16::ZERO,
-        };
-        out[..RawAck::LEN].copy_from_slice(raw.as_bytes());
-        let mut at = RawAck::LEN;
-        for heard in &self.heard {
-            let held = (heard.held / HELD_UNIT).min(u64::from(u16::MAX)) as u16;
-            let (newest, delay) = (heard.newest.into(), heard.delay.into());
-            let raw = RawHeard { link: heard.link, zero: 0, held: held.into(), newest, delay };
-            out[at..at + RawHeard::LEN].copy_from_slice(raw.as_bytes());
-            at += RawHeard::LEN;
-        }
-        for word in &self.bitmap {
-            out[at..at + 4].copy_from_slice(&word.to_be_bytes());
-            at += 4;
-        }
-        at
-    }
-
-    /// Returns the bytes after the acknowledgement. Error `None`: it is truncated.
-    fn read<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], Option<EdgeError>> {
-        self.heard.clear();
-        self.bitmap.clear();
-        let (raw, rest) = RawAck::ref_from_prefix(bytes).map_err(|_| None)?;
-        let (links, words) = (usize::from(raw.links), usize::from(raw.words));
-        if raw.zero != U16::ZERO {
-            return Err(Some(EdgeError::Reserved));
-        }
-        if links > MAX_LINKS {
-            return Err(Some(EdgeError::Links(raw.links)));
-        }
-        if words > MAX_WORDS {
-            return Err(Some(EdgeError::Bitmap(raw.words)));
-        }
-        (self.performed, self.failures) = (Seq(raw.performed.get()), raw.failures.get());
-        let (heard, rest) = <[RawHeard]>::ref_from_prefix_with_elems(rest, links).map_err(|_| None)?;
-        let (bitmap, rest) = <[U32]>::ref_from_prefix_with_elems(rest, words).map_err(|_| None)?;
-        let mut seen = 0u64;
-        for raw in heard {
-            if usize::from(raw.link) >= MAX_LINKS {
-                return Err(Some(EdgeError::Link(raw.link)));
-            }
-            if raw.zero != 0 {
-                return Err(Some(EdgeError::Reserved));
-            }
-            if seen & 1 << raw.link != 0 {
-                return Err(Some(EdgeError::Twice(raw.link)));
-            }
-            seen |= 1 << raw.link;
-            let held = u64::from(raw.held.get()) * HELD_UNIT;
-            self.heard.push(Heard { link: raw.link, newest: raw.newest.get(), held, delay: raw.delay.get() });
-        }
-        self.bitmap.extend(bitmap.iter().map(|word| word.get()));
-        Ok(rest)
-    }
-}
-
-/// The header in wire format.
+/// The header in wire format, without its optional fields.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Raw {
     flags: u8,
     version: u8,
     link: u8,
-    zero: u8,
     connection: U32,
     seq: U32,
     count: U32,
-    order: U32,
-    received: U32,
     sent: U32,
     check: U32,
-}
-
-impl Raw {
-    const LEN: usize = size_of::<Raw>();
-}
-
-/// The front of an acknowledgement in wire format.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct RawAck {
-    performed: U32,
-    failures: U32,
-    links: u8,
-    words: u8,
-    zero: U16,
-}
-
-impl RawAck {
-    const LEN: usize = size_of::<RawAck>();
-}
-
-/// A link in an acknowledgement in wire format.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct RawHeard {
-    link: u8,
-    zero: u8,
-    held: U16,
-    newest: U32,
-    delay: U32,
-}
-
-impl RawHeard {
-    const LEN: usize = size_of::<RawHeard>();
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::edge::{Action, is_edge};
+    use crate::edge::ack::{HELD_UNIT, MAX_WORDS};
+    use crate::edge::{Action, Heard, MAX_ACK_LEN, is_edge};
 
     fn header() -> Header {
         Header {
@@ -328,7 +224,7 @@ mod tests {
             link: 5,
             count: 0x2122_2324,
             packet: Some((Seq(0x1112_1314), Order::AfterAll(Seq(0x3132_3334)))),
-            received: Seq(0x4142_4344),
+            received: Some(Seq(0x4142_4344)),
             sent: 0x9192_9394,
             asks: true,
         }
@@ -340,7 +236,7 @@ mod tests {
     }
 
     fn bytes(header: &Header, ack: Option<&Ack>) -> Vec<u8> {
-        let mut out = vec![0xee; HEADER_LEN + MAX_ACK_LEN];
+        let mut out = vec![0xee; MAX_HEADER_LEN + MAX_ACK_LEN];
         let len = header.emit(ack, None, &mut out);
         out.truncate(len);
         out
@@ -349,14 +245,14 @@ mod tests {
     #[test]
     fn the_layout_is_as_documented() {
         let expected = [
-            &[0x17, 2, 5, 0][..],
+            &[0x57, 2, 5][..],
             &[1, 2, 3, 4],
             &[0x11, 0x12, 0x13, 0x14],
             &[0x21, 0x22, 0x23, 0x24],
-            &[0x31, 0x32, 0x33, 0x34],
-            &[0x41, 0x42, 0x43, 0x44],
             &[0x91, 0x92, 0x93, 0x94],
             &[0, 0, 0, 0],
+            &[0x41, 0x42, 0x43, 0x44],
+            &[0x31, 0x32, 0x33, 0x34],
             &[0x51, 0x52, 0x53, 0x54],
             &[0x81, 0x82, 0x83, 0x84],
             &[1, 2, 0, 0],
@@ -371,7 +267,7 @@ mod tests {
             (&emitted[..CHECK.start], &emitted[CHECK.end..]),
             (&expected[..CHECK.start], &expected[CHECK.end..])
         );
-        assert_eq!(emitted.len(), HEADER_LEN + ack.wire_len());
+        assert_eq!(emitted.len(), MAX_HEADER_LEN + ack.wire_len());
         emitted.extend(b"rest");
         let mut parsed = Ack::default();
         assert_eq!(
@@ -385,11 +281,15 @@ mod tests {
     #[test]
     fn every_kind_of_header_comes_back() {
         for packet in [None, Some(Order::Any), Some(Order::AfterOne(Seq(7))), Some(Order::AfterAll(Seq(0)))] {
-            for asks in [false, true] {
+            for (asks, received) in [(false, None), (true, None), (false, Some(Seq(0))), (true, Some(Seq(3)))] {
                 let count = if packet.is_some() || asks { 5 } else { 0 };
-                let header = Header { packet: packet.map(|order| (Seq(9), order)), asks, count, ..header() };
+                let packet = packet.map(|order| (Seq(9), order));
+                let header = Header { packet, asks, count, received, ..header() };
+                let emitted = bytes(&header, None);
+                let names = packet.is_some_and(|(_, order)| order != Order::Any);
+                assert_eq!(emitted.len(), HEADER_LEN + 4 * usize::from(names) + 4 * usize::from(received.is_some()));
                 let parsed = Parsed { header, has_ack: false, piece: None, rest: &[][..] };
-                assert_eq!(Header::parse(&bytes(&header, None), &mut Ack::default()), Ok(parsed));
+                assert_eq!(Header::parse(&emitted, &mut Ack::default()), Ok(parsed));
             }
         }
     }
@@ -400,7 +300,7 @@ mod tests {
             (0..MAX_LINKS as u8).map(|link| Heard { link, newest: u32::MAX, held: u64::MAX, delay: 0 }).collect();
         let ack = Ack { performed: Seq(1), failures: 1, heard, bitmap: vec![u32::MAX; MAX_WORDS] };
         let emitted = bytes(&header(), Some(&ack));
-        assert_eq!(emitted.len(), HEADER_LEN + MAX_ACK_LEN);
+        assert_eq!(emitted.len(), MAX_HEADER_LEN + MAX_ACK_LEN);
         let mut parsed = Ack::default();
         assert!(Header::parse(&emitted, &mut parsed).is_ok());
         assert_eq!(parsed.heard[63].held, 65535 * HELD_UNIT, "as long as can be said");
@@ -419,10 +319,10 @@ mod tests {
             bad[at] = value;
             parse(&bad)
         };
-        let ack = HEADER_LEN;
+        let ack = MAX_HEADER_LEN;
         assert_eq!(with(1, 1), Err(EdgeError::Version(1)));
         for (at, value) in
-            [(0, 0x1f), (0, 0x57), (0, 0x97), (0, 0x16), (0, 0x36), (1, 0x12), (3, 1), (ack + 10, 1), (ack + 13, 1)]
+            [(0, 0x5f), (0, 0x17), (0, 0xd7), (0, 0x56), (0, 0x76), (1, 0x12), (ack + 10, 1), (ack + 13, 1)]
         {
             assert_eq!(with(at, value), Err(EdgeError::Reserved), "byte {at}");
         }
@@ -433,7 +333,7 @@ mod tests {
         let twice = Ack { heard: vec![Heard { link: 3, newest: 0, held: 0, delay: 0 }; 2], ..Ack::default() };
         assert_eq!(parse(&bytes(&header(), Some(&twice))), Err(EdgeError::Twice(3)));
         let none = Header { packet: None, asks: false, count: 0, ..header() };
-        for at in [8, 12, 16] {
+        for at in [7, 11] {
             let mut bad = bytes(&none, None);
             bad[at] = 1;
             assert_eq!(parse(&bad), Err(EdgeError::Reserved), "a number without a packet");
@@ -442,12 +342,19 @@ mod tests {
 
     #[test]
     fn a_damaged_header_acknowledgement_or_piece_is_refused() {
-        let piece = Piece { number: 1, action: Action::Read { address: 2 }, offset: 3, bytes: 4 };
-        let mut good = vec![0; HEADER_LEN + MAX_ACK_LEN + PIECE_LEN + 1];
+        let piece = Piece { number: 1, action: Action::Response, offset: 3, bytes: 4 };
+        let mut good = vec![0; MAX_HEADER_LEN + MAX_ACK_LEN + PIECE_LEN];
         let len = header().emit(Some(&ack()), Some(&piece), &mut good);
-        good.truncate(len + 1);
+        good.truncate(len);
+        good.extend([9; 4]);
         let parsed = Parsed { header: header(), has_ack: true, piece: Some(piece), rest: &good[len..] };
         assert_eq!(Header::parse(&good, &mut Ack::default()), Ok(parsed));
+        let start = Header::parse_start(&good[..len + 1], good.len(), &mut Ack::default());
+        assert_eq!(start, Ok(Parsed { rest: &[9], ..parsed }), "a capture has the start");
+        for whole in [len, len + 3, len + 5] {
+            let start = Header::parse_start(&good[..len], whole, &mut Ack::default());
+            assert_eq!(start, Err(EdgeError::Check), "the payload is of another length");
+        }
         for at in 0..len {
             let mut bad = good.clone();
             bad[at] ^= 0x10;

@@ -7,7 +7,7 @@
 //! | offset | bytes | field |
 //! | ---: | ---: | --- |
 //! | 0 | 4 | [`MAGIC`] |
-//! | 4 | 1 | version: 1 |
+//! | 4 | 1 | version: 2. It is raised when the packets of connections change, too |
 //! | 5 | 1 | bit 0: its sender lists all its interfaces, of which the peer's network may have some; bit 1: packets carry pieces of MultiEdge's operations instead of packets of QPs; bit 2: its sender refuses the connection, or ends it (the answer is then the receiver's number of the connection and its first packet); bit 3: its sender got a packet for a connection that it does not have, of the number at offset 24 |
 //! | 6 | 1 | number of addresses |
 //! | 7 | 1 | 0 |
@@ -41,7 +41,7 @@ pub const MAGIC: [u8; 4] = *b"WLNK";
 /// The most bytes of a hello. Addresses that do not fit are left out.
 pub const MAX_HELLO_LEN: usize = 1400;
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 const LISTS_ALL: u8 = 1 << 0;
 const PIECES: u8 = 1 << 1;
 const REFUSES: u8 = 1 << 2;
@@ -256,7 +256,7 @@ mod tests {
         let hello = Hello { addresses: vec![address(7, "10.0.0.1", 24)], ..hello() };
         let bytes = hello.encode();
         let expected = [
-            &b"WLNK\x01\x05\x01\x00"[..],
+            &b"WLNK\x02\x05\x01\x00"[..],
             &[1, 2, 3, 4, 5, 6, 7, 8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
             &[0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23, 0x24],
             &[7, 4, 24, 0, 0, 0, 0x23, 0x28, 0, 0, 0x27, 0x10, 10, 0, 0, 1],

@@ -7,18 +7,17 @@
 //!
 //! | offset | bytes | field |
 //! | ---: | ---: | --- |
-//! | 0 | 1 | bit 0: a packet follows, and it has a sequence number; bit 1: an acknowledgement follows; bit 2: the sender asks for one; bits 3 and 4: what `order` is (0 nothing, 1 one packet, 2 all); bit 5: the packet begins with a piece |
+//! | 0 | 1 | bit 0: a packet follows, and it has a sequence number; bit 1: an acknowledgement follows; bit 2: the sender asks for one; bits 3 and 4: what `order` is (0 it is not there, 1 one packet, 2 all); bit 5: the packet begins with a piece; bit 6: `received` is there, which an acknowledgement needs |
 //! | 1 | 1 | 4 zero bits, and [`VERSION`] where a BTH has its transport header version |
 //! | 2 | 1 | number of the link, 0 ..= 63 |
-//! | 3 | 1 | 0 |
-//! | 4 | 4 | the receiver's number of the connection |
-//! | 8 | 4 | sequence number; 0 without a packet |
-//! | 12 | 4 | count; 0 without a packet and without asking |
-//! | 16 | 4 | order: the sequence number that bits 3 and 4 speak of |
-//! | 20 | 4 | received: all packets before this sequence number have arrived |
-//! | 24 | 4 | when it was sent, µs of the sender's clock |
-//! | 28 | 4 | check: CRC-32 of the header, of the acknowledgement and of the piece, with 0 here. What else the packet carries has its own |
-//! | 32 | | acknowledgement, piece, packet |
+//! | 3 | 4 | the receiver's number of the connection |
+//! | 7 | 4 | sequence number; 0 without a packet |
+//! | 11 | 4 | count; 0 without a packet and without asking |
+//! | 15 | 4 | when it was sent, µs of the sender's clock |
+//! | 19 | 4 | check: CRC-32 of the header, of the acknowledgement and of the piece, with the bytes of the piece's payload (0 without one) here. What else the packet carries has its own |
+//! | 23 | 0 or 4 | received: all packets before this sequence number have arrived |
+//! | | 0 or 4 | order: the sequence number that bits 3 and 4 speak of |
+//! | | | acknowledgement, piece, packet |
 //!
 //! The acknowledgement, which repeats no field of the header:
 //!
@@ -32,13 +31,15 @@
 //! | 12 | 12*n* | for each link its number (1 byte), 0 (1 byte), how long ago its newest packet came (2 bytes, 2 µs, at most 65535), the count of that packet (4 bytes), when it came by the receiver's clock less when it was sent (4 bytes, µs) |
 //! | | 4*w* | bitmap: bit *b* of word *k* (bit 0 is the lowest): packet `received` + 1 + 32*k* + *b* has arrived |
 
+mod ack;
 mod front;
 mod header;
 mod hello;
 mod piece;
 
+pub use ack::{Ack, Heard, MAX_ACK_LEN, MAX_WINDOW, ack_len};
 pub use front::Front;
-pub use header::{Ack, HEADER_LEN, Header, Heard, MAX_ACK_LEN, MAX_WINDOW, Parsed, ack_len};
+pub use header::{HEADER_LEN, Header, MAX_HEADER_LEN, Parsed, RECEIVED_LEN};
 pub use hello::{Address, Hello, MAGIC, MAX_HELLO_LEN};
 pub use piece::{Action, PIECE_LEN, Piece};
 
@@ -96,6 +97,13 @@ pub enum Order {
     AfterOne(Seq),
     /// When this packet and all before it have been performed.
     AfterAll(Seq),
+}
+
+impl Order {
+    /// Bytes that it adds to a header.
+    pub const fn wire_len(self) -> usize {
+        if matches!(self, Order::Any) { 0 } else { 4 }
+    }
 }
 
 /// Why bytes are no packet of a connection over several links.

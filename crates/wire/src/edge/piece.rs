@@ -3,22 +3,19 @@
 //! | offset | bytes | field |
 //! | ---: | ---: | --- |
 //! | 0 | 4 | number of the operation, or of what a READ asks for |
-//! | 4 | 1 | what it is for: 0 WRITE, 1 the rest of a WRITE does not come, 2 a WRITE has failed, 3 READ, 4 response, 5 the READ has failed |
-//! | 5 | 1 | bit 0: the receiver is to be notified of the WRITE |
-//! | 6 | 2 | 0 |
-//! | 8 | 8 | address: of the WRITE, or of what the READ asks for; 0 otherwise |
-//! | 16 | 4 | offset of these bytes in the WRITE, or in what was asked for |
-//! | 20 | 4 | bytes: those that follow, or that are asked for |
-//! | 24 | 4 | bytes of the whole WRITE; 0 otherwise |
+//! | 4 | 1 | bits 0 ..= 6: what it is for: 0 WRITE, 1 the rest of a WRITE does not come, 2 a WRITE has failed, 3 READ, 4 response, 5 the READ has failed; bit 7: the receiver is to be notified of the WRITE |
+//! | 5 | 8 | address: of the WRITE, or of what the READ asks for; 0 otherwise |
+//! | 13 | 4 | offset of these bytes in the WRITE, or in what was asked for |
+//! | 17 | 4 | bytes of the whole WRITE, or that the READ asks for; 0 otherwise |
 
 use super::EdgeError;
-use zerocopy::byteorder::big_endian::{U16, U32, U64};
+use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of a piece, without its payload.
 pub const PIECE_LEN: usize = size_of::<Raw>();
 
-const NOTIFY: u8 = 1 << 0;
+const NOTIFY: u8 = 1 << 7;
 
 /// What a packet does for an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +25,7 @@ pub struct Piece {
     pub action: Action,
     /// Bytes of the WRITE, or of what was asked for, before this piece.
     pub offset: u32,
-    /// Bytes of the piece: those that follow, or that are asked for.
+    /// Bytes of the piece: the payload, or those that are asked for; 0 of others.
     pub bytes: u32,
 }
 
@@ -62,43 +59,41 @@ impl Piece {
             Action::Write { address, total, notify } => (0, address, total, notify),
             Action::Abandon => (1, 0, 0, false),
             Action::WriteFailed => (2, 0, 0, false),
-            Action::Read { address } => (3, address, 0, false),
+            Action::Read { address } => (3, address, self.bytes, false),
             Action::Response => (4, 0, 0, false),
             Action::ReadFailed => (5, 0, 0, false),
         };
         let raw = Raw {
             number: self.number.into(),
-            kind,
-            flags: if notify { NOTIFY } else { 0 },
-            zero: U16::ZERO,
+            kind: kind | if notify { NOTIFY } else { 0 },
             address: address.into(),
             offset: self.offset.into(),
-            bytes: self.bytes.into(),
             total: total.into(),
         };
         out[..PIECE_LEN].copy_from_slice(raw.as_bytes());
     }
 
-    /// Reads a piece; returns the bytes after it. Error `None`: it is truncated.
-    pub(super) fn read(bytes: &[u8]) -> Result<(Piece, &[u8]), Option<EdgeError>> {
+    /// Reads a piece, which a payload of so many bytes follows; returns the bytes after the piece. Error `None`: it is
+    /// truncated.
+    pub(super) fn read(bytes: &[u8], payload: u32) -> Result<(Piece, &[u8]), Option<EdgeError>> {
         let (raw, rest) = Raw::ref_from_prefix(bytes).map_err(|_| None)?;
-        let (address, total, notify) = (raw.address.get(), raw.total.get(), raw.flags & NOTIFY != 0);
-        let (action, has_address, has_total) = match raw.kind {
-            0 => (Action::Write { address, total, notify }, true, true),
-            1 => (Action::Abandon, false, false),
-            2 => (Action::WriteFailed, false, false),
-            3 => (Action::Read { address }, true, false),
-            4 => (Action::Response, false, false),
-            5 => (Action::ReadFailed, false, false),
+        let (address, total, notify) = (raw.address.get(), raw.total.get(), raw.kind & NOTIFY != 0);
+        let (action, bytes) = match raw.kind & !NOTIFY {
+            0 => (Action::Write { address, total, notify }, payload),
+            1 => (Action::Abandon, 0),
+            2 => (Action::WriteFailed, 0),
+            3 => (Action::Read { address }, total),
+            4 => (Action::Response, payload),
+            5 => (Action::ReadFailed, 0),
             kind => return Err(Some(EdgeError::Kind(kind))),
         };
         let is_write = matches!(action, Action::Write { .. });
-        let zeros = raw.zero == U16::ZERO && raw.flags & !NOTIFY == 0 && (is_write || raw.flags == 0);
-        if !zeros || !has_address && address != 0 || !has_total && total != 0 {
+        let has_address = is_write || matches!(action, Action::Read { .. });
+        if notify && !is_write || !has_address && (address, total) != (0, 0) {
             return Err(Some(EdgeError::Reserved));
         }
-        let piece = Piece { number: raw.number.get(), action, offset: raw.offset.get(), bytes: raw.bytes.get() };
-        if is_write && piece.offset.checked_add(piece.bytes).is_none_or(|end| end > total) {
+        let piece = Piece { number: raw.number.get(), action, offset: raw.offset.get(), bytes };
+        if is_write && piece.offset.checked_add(bytes).is_none_or(|end| end > total) {
             return Err(Some(EdgeError::Extent));
         }
         Ok((piece, rest))
@@ -111,11 +106,8 @@ impl Piece {
 struct Raw {
     number: U32,
     kind: u8,
-    flags: u8,
-    zero: U16,
     address: U64,
     offset: U32,
-    bytes: U32,
     total: U32,
 }
 
@@ -124,15 +116,15 @@ mod tests {
     use super::*;
 
     fn pieces() -> [Piece; 7] {
-        let piece = |action| Piece { number: 0x0102_0304, action, offset: 0x1000, bytes: 0x2000 };
+        let piece = |action, bytes| Piece { number: 0x0102_0304, action, offset: 0x1000, bytes };
         [
-            piece(Action::Write { address: 0x1112_1314_1516_1718, total: 0x3000, notify: true }),
-            piece(Action::Write { address: 1, total: u32::MAX, notify: false }),
-            piece(Action::Abandon),
-            piece(Action::WriteFailed),
-            piece(Action::Read { address: u64::MAX }),
-            piece(Action::Response),
-            piece(Action::ReadFailed),
+            piece(Action::Write { address: 0x1112_1314_1516_1718, total: 0x3000, notify: true }, 0x2000),
+            piece(Action::Write { address: 1, total: u32::MAX, notify: false }, 0x2000),
+            piece(Action::Abandon, 0),
+            piece(Action::WriteFailed, 0),
+            piece(Action::Read { address: u64::MAX }, 0x0203_0405),
+            piece(Action::Response, 0x2000),
+            piece(Action::ReadFailed, 0),
         ]
     }
 
@@ -145,31 +137,33 @@ mod tests {
     #[test]
     fn the_layout_is_as_documented() {
         let expected = [
-            &[1, 2, 3, 4, 0, 1, 0, 0][..],
+            &[1, 2, 3, 4, 0x80][..],
             &[0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18],
-            &[0, 0, 0x10, 0, 0, 0, 0x20, 0, 0, 0, 0x30, 0],
+            &[0, 0, 0x10, 0, 0, 0, 0x30, 0],
         ];
         assert_eq!(bytes(&pieces()[0]).as_slice(), expected.concat());
+        assert_eq!(bytes(&pieces()[4])[17..], [2, 3, 4, 5], "what a READ asks for");
     }
 
     #[test]
     fn every_piece_comes_back_and_bad_ones_are_refused() {
         for piece in pieces() {
             let good = bytes(&piece);
-            assert_eq!(Piece::read(&good), Ok((piece, &[][..])));
-            assert_eq!(Piece::read(&good[..PIECE_LEN - 1]), Err(None));
+            assert_eq!(Piece::read(&good, piece.payload()), Ok((piece, &[][..])));
+            assert_eq!(Piece::read(&good[..PIECE_LEN - 1], 0), Err(None));
             let with = |at: usize, bit: u8| {
                 let mut bad = good;
                 bad[at] ^= bit;
-                Piece::read(&bad).err()
+                Piece::read(&bad, piece.payload()).err()
             };
-            assert_eq!(with(4, 8), Some(Some(EdgeError::Kind(good[4] ^ 8))));
-            assert_eq!(with(5, 2), Some(Some(EdgeError::Reserved)));
-            assert_eq!(with(7, 1), Some(Some(EdgeError::Reserved)));
+            assert_eq!(with(4, 8), Some(Some(EdgeError::Kind(good[4] & !NOTIFY ^ 8))));
             let is_write = matches!(piece.action, Action::Write { .. });
             if !is_write {
+                assert_eq!(with(4, NOTIFY), Some(Some(EdgeError::Reserved)), "{piece:?}");
+            }
+            if !is_write && !matches!(piece.action, Action::Read { .. }) {
                 assert_eq!(with(5, 1), Some(Some(EdgeError::Reserved)), "{piece:?}");
-                assert_eq!(with(27, 1), Some(Some(EdgeError::Reserved)), "{piece:?}");
+                assert_eq!(with(20, 1), Some(Some(EdgeError::Reserved)), "{piece:?}");
             }
             assert_eq!(piece.payload() > 0, is_write || piece.action == Action::Response);
         }
@@ -179,7 +173,7 @@ mod tests {
     fn a_write_ends_within_its_bytes() {
         let write = |offset, bytes, total| {
             let action = Action::Write { address: 0, total, notify: false };
-            Piece::read(&self::bytes(&Piece { number: 0, action, offset, bytes })).map(|_| ())
+            Piece::read(&self::bytes(&Piece { number: 0, action, offset, bytes }), bytes).map(|_| ())
         };
         assert_eq!(write(10, 20, 30), Ok(()));
         assert_eq!(write(10, 21, 30), Err(Some(EdgeError::Extent)));

@@ -39,7 +39,7 @@ pub fn measure() -> Result<Calls> {
         black_box(&mut buffer);
     });
     let packet = Some((Seq(7), Order::Any));
-    let header = Header { connection: 1, link: 2, count: 3, packet, received: Seq(4), sent: 5, asks: false };
+    let header = Header { connection: 1, link: 2, count: 3, packet, received: None, sent: 5, asks: false };
     let piece = Piece { number: 5, action: Action::Abandon, offset: 0, bytes: 0 };
     let mut bytes = [0; HEADER_LEN + PIECE_LEN];
     let write_header = seconds(|| {

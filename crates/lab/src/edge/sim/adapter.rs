@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use weir_transport::Instant;
 use weir_transport::edge::{Ack, Header, Piece};
-use weir_wire::edge::{HEADER_LEN, PIECE_LEN};
+use weir_wire::edge::PIECE_LEN;
 
 /// A packet, without its payload.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ impl Packet {
     fn bytes(&self) -> u32 {
         let ack = self.ack.as_ref().map_or(0, |ack| ack.wire_len() as u32);
         let piece = self.piece.map_or(0, |piece| PIECE_LEN as u32 + piece.payload());
-        (HEADER_LEN as u32 + ack + piece).max(LEAST) + FRAME
+        (self.header.wire_len() as u32 + ack + piece).max(LEAST) + FRAME
     }
 }
 

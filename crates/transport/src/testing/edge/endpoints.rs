@@ -5,6 +5,7 @@ use crate::Instant;
 use crate::edge::{Endpoint, Event, Fault, Memory, Parameters, Scheduler, Setup};
 use crate::testing::EdgePair;
 use std::ops::Range;
+use weir_wire::edge::{HEADER_LEN, PIECE_LEN};
 
 /// A memory from address [`TestMemory::BASE`] on.
 #[derive(Debug)]
@@ -63,6 +64,8 @@ pub struct Endpoints {
     pub sides: [Endpoint<Vec<u8>>; 2],
     pub memories: [TestMemory; 2],
     network: Network<Option<Vec<u8>>>,
+    /// Bytes of a packet that carries something, at most.
+    most: u64,
 }
 
 impl Endpoints {
@@ -86,6 +89,7 @@ impl Endpoints {
             sides: [side(0), side(1)],
             memories: [memory(), memory()],
             network: Network::new(lines, seed),
+            most: (HEADER_LEN + PIECE_LEN) as u64 + u64::from(payload),
         }
     }
 
@@ -119,11 +123,12 @@ impl Endpoints {
 
     fn transmit(&mut self, see: &mut impl FnMut(usize, Event, &[TestMemory; 2])) {
         for n in 0..2 {
-            let (network, now) = (&mut self.network, self.now);
+            let (network, now, most) = (&mut self.network, self.now, self.most);
             self.sides[n].transmit(now, &mut self.memories[n], |(header, ack, carried)| {
                 let (piece, bytes) = carried.unzip();
                 let payload = bytes.map_or(0, |bytes| bytes.len() as u32);
-                network.put(now, n, (&header, ack, piece.as_ref()), payload, bytes.cloned());
+                let size = network.put(now, n, (&header, ack, piece.as_ref()), payload, bytes.cloned());
+                assert!(piece.is_none() || size <= most, "{size} bytes do not fit: {header:?}");
             });
             while let Some(event) = self.sides[n].poll_event() {
                 see(n, event, &self.memories);

@@ -10,7 +10,7 @@ use crate::edge::{
 };
 use crate::testing::fuzz::Input;
 use std::time::Duration;
-use weir_wire::edge::{HEADER_LEN, Heard, MAX_ACK_LEN, PIECE_LEN};
+use weir_wire::edge::{Heard, MAX_ACK_LEN, MAX_HEADER_LEN, PIECE_LEN};
 
 const WINDOW: u32 = 16;
 const MEMORY: usize = 4096;
@@ -33,14 +33,15 @@ impl Victim {
     fn send(&mut self) {
         let (next, received) = (&mut self.next, &mut self.received);
         self.endpoint.transmit(self.now, &mut self.memory, |(header, ack, carried)| {
-            let mut bytes = [0; HEADER_LEN + MAX_ACK_LEN + PIECE_LEN];
+            let mut bytes = [0; MAX_HEADER_LEN + MAX_ACK_LEN + PIECE_LEN];
             let piece = carried.map(|(piece, _)| piece);
             let len = header.emit(ack, piece.as_ref(), &mut bytes);
             let mut heard = Ack::default();
-            let parsed = Header::parse(&bytes[..len], &mut heard).expect("this side keeps to the format");
+            let whole = len + piece.map_or(0, |piece| piece.payload() as usize);
+            let parsed = Header::parse_start(&bytes[..len], whole, &mut heard).expect("this side keeps to the format");
             assert_eq!((parsed.header, parsed.piece), (header, piece));
             assert!(usize::from(header.link) < LINKS, "there is no such link");
-            *received = header.received;
+            *received = header.received.unwrap_or(*received);
             if let Some((seq, _)) = header.packet.filter(|(seq, _)| !seq.before(*next)) {
                 *next = seq.next();
             }
@@ -159,7 +160,7 @@ pub fn edge(bytes: &[u8]) {
                     link: if input.byte().is_multiple_of(8) { input.byte() } else { input.byte() % LINKS as u8 },
                     count: if input.byte().is_multiple_of(4) { input.word() } else { u32::from(input.byte()) },
                     packet,
-                    received: near(&mut input, victim.next.minus(WINDOW)),
+                    received: (!input.byte().is_multiple_of(8)).then(|| near(&mut input, victim.next.minus(WINDOW))),
                     sent: u32::from(input.byte()) << (input.byte() % 32),
                     asks: input.byte().is_multiple_of(4),
                 };

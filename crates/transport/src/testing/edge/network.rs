@@ -74,6 +74,8 @@ struct Flying<P> {
     number: u64,
     to: usize,
     bytes: Vec<u8>,
+    /// Bytes behind them.
+    payload: u32,
     carried: P,
 }
 
@@ -107,7 +109,7 @@ impl<P> Network<P> {
         payload: u32,
         carried: P,
     ) -> u64 {
-        let mut bytes = vec![0; edge::HEADER_LEN + edge::MAX_ACK_LEN + edge::PIECE_LEN];
+        let mut bytes = vec![0; edge::MAX_HEADER_LEN + edge::MAX_ACK_LEN + edge::PIECE_LEN];
         let len = header.emit(ack, piece, &mut bytes);
         bytes.truncate(len);
         let size = len as u64 + u64::from(payload);
@@ -122,7 +124,7 @@ impl<P> Network<P> {
         if !self.rng.chance(line.loss) && line.deaf != Some(1 - from) {
             self.packets += 1;
             let at = *busy + line.delay + Duration::from_nanos(late);
-            self.flying.push(Flying { at, number: self.packets, to: 1 - from, bytes, carried });
+            self.flying.push(Flying { at, number: self.packets, to: 1 - from, bytes, payload, carried });
         }
         size
     }
@@ -135,9 +137,10 @@ impl<P> Network<P> {
     /// The next packet that has arrived by `now`.
     pub fn arrival(&mut self, now: Instant) -> Option<Arrived<P>> {
         self.flying.peek().filter(|flying| flying.at <= now)?;
-        let Flying { to, bytes, carried, .. } = self.flying.pop()?;
-        let mut ack = Ack::default();
-        let Parsed { header, has_ack, piece, rest } = Header::parse(&bytes, &mut ack).expect("this is what was sent");
+        let Flying { to, bytes, payload, carried, .. } = self.flying.pop()?;
+        let (mut ack, whole) = (Ack::default(), bytes.len() + payload as usize);
+        let parsed = Header::parse_start(&bytes, whole, &mut ack).expect("this is what was sent");
+        let Parsed { header, has_ack, piece, rest } = parsed;
         assert!(rest.is_empty());
         Some(Arrived { to, header, ack: has_ack.then_some(ack), piece, carried })
     }
