@@ -4,6 +4,7 @@ mod world;
 
 use super::*;
 use std::time::Duration;
+use weir_wire::edge::Front;
 use world::{CONTROL, MS, Machine, PORT, World, now, number, packet};
 
 #[test]
@@ -254,7 +255,7 @@ fn packets_of_others_are_not_taken() {
     forge(own(network, 1, PORT), to, bytes.clone());
     forge(SocketAddr::new(from.ip(), 20481), to, bytes.clone());
     forge(from, own(network, 2, PORT), bytes.clone());
-    for at in 0..28 {
+    for at in 0..Front::of(&bytes).unwrap().len {
         let mut bad = bytes.clone();
         bad[at] ^= 0x40;
         forge(from, to, bad);

@@ -42,6 +42,8 @@ pub struct Endpoint<B> {
     notified: VecDeque<Event>,
     /// Bytes of a packet's payload, at most.
     payload: u32,
+    /// The next packet is an answer, if there is one.
+    answers_first: bool,
     /// What the peer has performed, as far as operations know.
     performed: (Seq, u32),
 }
@@ -91,6 +93,7 @@ impl<B> Endpoint<B> {
             completed: VecDeque::new(),
             notified: VecDeque::new(),
             payload: payload.max(1),
+            answers_first: true,
             performed: (setup.first[0], 0),
         }
     }
@@ -173,10 +176,15 @@ impl<B> Endpoint<B> {
         while let Some((header, content)) = self.connection.poll_again(now) {
             send((header, None, content.map(|content| (content.piece, &content.bytes))));
         }
+        // In turns, also if the links take one packet at a time: a peer that asks for more and more does not stop this
+        // side's operations.
         loop {
-            // In turns: a peer that asks for more and more does not stop this side's operations.
-            let answered = self.answer(now, memory, &mut send);
-            if !self.next(now, memory, &mut send) && !answered {
+            let answers_last = !self.answers_first;
+            if answers_last && self.next(now, memory, &mut send) {
+                self.answers_first = true;
+            } else if self.answer(now, memory, &mut send) {
+                self.answers_first = false;
+            } else if answers_last || !self.next(now, memory, &mut send) {
                 break;
             }
         }
