@@ -1,13 +1,14 @@
 //! Child processes: their output, CPU time and memory, and waiting for their end with a time limit.
 
 use anyhow::{Context, Result, bail};
+use nix::sys::prctl;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_getcpuclockid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getppid};
 use std::fs::{self, File};
-use std::io::{Read, Seek};
-use std::os::unix::process::ExitStatusExt;
+use std::io::{ErrorKind, Read, Seek};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,21 @@ pub enum Protocol {
     Tcp,
     /// The port is in use when a socket is bound to it.
     Udp,
+}
+
+/// The kernel kills the program when the thread that starts it ends, as it does when this process is killed. The program
+/// gets a process group of its own.
+pub fn ends_with_this_thread(command: &mut Command) {
+    command.process_group(0);
+    let parent = Pid::this();
+    // SAFETY: it runs between fork and exec, and makes only system calls: no allocation, no lock.
+    unsafe {
+        command.pre_exec(move || {
+            prctl::set_pdeathsig(Signal::SIGKILL)?;
+            // This process may have ended before.
+            if getppid() == parent { Ok(()) } else { Err(ErrorKind::Interrupted.into()) }
+        });
+    }
 }
 
 impl Child {

@@ -131,6 +131,12 @@ mod tests {
         arrived(200)
     }
 
+    /// What `tc` says of the link.
+    fn rate(stage: &Stage) -> String {
+        let shown = stage.command(Side::B, "tc").args(["qdisc", "show", "dev", "eth1"]).output().unwrap();
+        String::from_utf8(shown.stdout).unwrap()
+    }
+
     #[test]
     #[ignore = "needs root"]
     fn a_link_fails_and_is_mended() {
@@ -142,7 +148,10 @@ mod tests {
             stage.fail(1, 1, failure).unwrap();
             let some = arrive(&stage);
             let expected = match failure {
-                Failure::Slow(_) => 200..=200,
+                Failure::Slow(_) => {
+                    assert!(rate(&stage).contains("rate 50Mbit"), "{}", rate(&stage));
+                    200..=200
+                }
                 Failure::Lossy(_) => 40..=160,
                 _ => 0..=0,
             };
@@ -150,6 +159,7 @@ mod tests {
             stage.mend(1, 1, failure).unwrap();
         }
         assert_eq!(arrive(&stage), 200);
+        assert!(rate(&stage).contains("rate 1Gbit"), "{}", rate(&stage));
         stage.fail(1, 1, Failure::Down).unwrap();
         assert_eq!(arrive(&stage), 0);
         stage.mend(1, 1, Failure::Down).unwrap();

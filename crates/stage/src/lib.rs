@@ -15,7 +15,7 @@ pub mod perftest;
 mod program;
 mod shape;
 
-pub use child::{Child, Finished, Protocol};
+pub use child::{Child, Finished, Protocol, ends_with_this_thread};
 pub use failure::Failure;
 pub use installation::library_folder;
 pub use program::{locate, missing};
@@ -25,12 +25,11 @@ use nix::ifaddrs::getifaddrs;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::net::if_::InterfaceFlags;
 use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, setns, unshare};
-use nix::sys::{prctl, signal::Signal};
-use nix::unistd::{Pid, getppid};
+use nix::unistd::Pid;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -118,7 +117,8 @@ impl Stage {
     /// when this thread ends.
     pub fn command(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        command.stdin(Stdio::null()).process_group(0);
+        command.stdin(Stdio::null());
+        ends_with_this_thread(&mut command);
         if self.network.is_joined() {
             // This process may itself run on another stage.
             command.env_remove("WEIR_INTERFACE");
@@ -131,7 +131,6 @@ impl Stage {
             command.env("WEIR_INTERFACE", self.interface());
         }
         let namespace = self.namespace(side).cloned();
-        let parent = Pid::this();
         let mut core = CpuSet::new();
         // Cores come from the affinity mask, so the set has room for them.
         core.set(self.cores[side as usize]).expect("a core of the affinity mask");
@@ -139,10 +138,6 @@ impl Stage {
         // SAFETY: it runs between fork and exec, and makes only system calls: no allocation, no lock.
         unsafe {
             command.pre_exec(move || {
-                prctl::set_pdeathsig(Signal::SIGKILL)?;
-                if getppid() != parent {
-                    return Err(io::Error::from(io::ErrorKind::Interrupted));
-                }
                 if let Some(core) = &core {
                     sched_setaffinity(Pid::from_raw(0), core)?;
                 }

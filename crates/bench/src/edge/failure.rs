@@ -21,6 +21,9 @@ pub struct FailureRow {
     #[serde(flatten)]
     pub row: Row,
     pub failure: String,
+    /// Operations that were performed, and that failed.
+    pub operations: u64,
+    pub failed_operations: u64,
     /// The link that fails; `eth0` is 0.
     pub link: usize,
     /// When it fails and when it is mended, seconds from the beginning.
@@ -101,6 +104,8 @@ impl FailureRow {
         FailureRow {
             row: Row::new(links, mtu, done, false),
             failure: failure.to_string(),
+            operations: done.client.operations,
+            failed_operations: done.client.failed,
             link: LINK,
             fails,
             mended,

@@ -43,6 +43,8 @@ pub struct Job {
 pub struct Part {
     /// Operations that this side has issued, and the peer has performed.
     pub operations: u64,
+    /// Those that have failed.
+    pub failed: u64,
     /// Until the last of them was complete.
     pub seconds: f64,
     /// One-way times of a ping-pong, seconds: median and 99 %.

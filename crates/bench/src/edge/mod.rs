@@ -21,6 +21,7 @@ mod usage;
 use anyhow::{Context, Result};
 use arguments::{EdgeBenchArgs, Plan};
 use clap::{Args, Subcommand};
+use configuration::Configuration;
 use place::Place;
 use primitives::PrimitivesArgs;
 use report::Report;
@@ -59,27 +60,35 @@ fn bench(args: &EdgeBenchArgs) -> Result<ExitCode> {
     let mut report = Report { settings: plan.settings.clone(), ..Report::default() };
     for links in &plan.links {
         for &mtu in &plan.mtus {
-            let place = Place::new(links, mtu, &plan.settings)?;
-            if report.rows.is_empty() && report.failures.is_empty() {
-                eprintln!("weir edge bench: {}; links shaped by tc", place.stage.describe());
+            // What was measured before counts.
+            if let Err(why) = measure(args, &plan, links, mtu, &mut report) {
+                report.errors.push(format!("{} MTU {mtu}: {why:#}", links.name));
             }
-            eprintln!("{} MTU {mtu} …", links.name);
-            let named = || format!("{} MTU {mtu}", links.name);
-            if !plan.jobs.is_empty() {
-                let done = place.measure(&plan.jobs).with_context(named)?;
-                report.rows.extend(done.iter().map(|done| Row::new(links, mtu, done, args.breakdown)));
-            }
-            for &failure in &plan.failures {
-                let row = place.fail(plan.compared, failure).with_context(|| format!("{}, {failure}", named()))?;
-                report.failures.push(row);
-            }
-            report.comparisons.extend(place.compare(&plan)?);
         }
     }
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&report)?),
         false => print!("{}", report.text()),
     }
+    report.errors.iter().for_each(|error| eprintln!("weir edge bench: {error}"));
     let failed = report.comparisons.iter().any(|comparison| comparison.failed.is_some());
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if failed || !report.errors.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Measures all that is planned on these links.
+fn measure(args: &EdgeBenchArgs, plan: &Plan, links: &Configuration, mtu: u32, report: &mut Report) -> Result<()> {
+    let place = Place::new(links, mtu, &plan.settings)?;
+    if report.rows.is_empty() && report.failures.is_empty() {
+        eprintln!("weir edge bench: {}; links shaped by tc", place.stage.describe());
+    }
+    eprintln!("{} MTU {mtu} …", links.name);
+    if !plan.jobs.is_empty() {
+        let done = place.measure(&plan.jobs)?;
+        report.rows.extend(done.iter().map(|done| Row::new(links, mtu, done, args.breakdown)));
+    }
+    for &failure in &plan.failures {
+        report.failures.push(place.fail(plan.compared, failure).with_context(|| failure.to_string())?);
+    }
+    report.comparisons.extend(place.compare(plan)?);
+    Ok(())
 }

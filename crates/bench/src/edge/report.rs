@@ -17,6 +17,8 @@ pub struct Report {
     pub rows: Vec<Row>,
     pub failures: Vec<FailureRow>,
     pub comparisons: Vec<Comparison>,
+    /// Why some of it was not measured.
+    pub errors: Vec<String>,
 }
 
 /// WRITEs one way, in turns with a baseline.
@@ -135,18 +137,22 @@ impl Report {
             "failed",
             "after",
             "stall",
+            "before",
             "pause",
             "again",
+            "lost",
         ];
         let mut lines = vec![header.map(str::to_owned).to_vec()];
-        for FailureRow { row, failure, before, failed, after, stall_ms, pause_ms, .. } in &self.failures {
+        for one in &self.failures {
+            let FailureRow { row, failure, before, failed, after, stall_ms, stall_before_ms, pause_ms, .. } = one;
             let rate = |phase: &Phase| format!("{:.2} Gbit/s", phase.gigabits);
             let share = |phase: &Phase| format!("{:.2}", phase.share);
             let time = |ms: &f64| format!("{ms:.0} ms");
             let what = [row.links.clone(), row.mtu.to_string(), failure.clone()];
             let phases = [before, failed, after];
             let figures = phases.map(rate).into_iter().chain(phases.map(share));
-            let rest = [time(stall_ms), time(pause_ms), row.again.to_string()];
+            let times = [stall_ms, stall_before_ms, pause_ms].map(time);
+            let rest = times.into_iter().chain([row.again.to_string(), one.failed_operations.to_string()]);
             lines.push(what.into_iter().chain(figures).chain(rest).collect());
         }
         columns(&lines, 3)

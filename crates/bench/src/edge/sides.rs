@@ -104,21 +104,36 @@ struct Side {
     /// When an operation was complete last, and the longest time without one.
     completed: Option<Instant>,
     pause: Option<Duration>,
+    /// Operations of the job that have failed, and how the first has.
+    failed: u64,
+    failure: Option<weir_edge::Error>,
 }
 
 impl Side {
     fn new(node: Node, connection: Connection, area: Area, remote: u64, settings: &Settings) -> Side {
         let calls = Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("1 ns to 10 s, in three digits");
         let remote = remote + settings.offset as u64;
-        Side { node, connection, remote, area, under_way: 0, calls, completed: None, pause: None }
+        Side {
+            node,
+            connection,
+            remote,
+            area,
+            under_way: 0,
+            calls,
+            completed: None,
+            pause: None,
+            failed: 0,
+            failure: None,
+        }
     }
 
     fn request(&mut self, job: Job) -> Result<Part> {
-        match job.test {
+        let part = match job.test {
             Test::OneWay => self.stream(job, false),
             Test::TwoWay => self.stream(job, true),
             Test::PingPong => self.ping(job),
-        }
+        }?;
+        self.succeeded(job, part)
     }
 
     fn serve(&mut self, job: Job) -> Result<Part> {
@@ -130,8 +145,20 @@ impl Side {
                 let samples = sampler.map(Sampler::end).transpose()?.unwrap_or_default();
                 Ok(Part { seconds: begin.elapsed().as_secs_f64(), samples, ..Part::default() })
             }
-            Test::TwoWay => self.stream(job, true),
-            Test::PingPong => self.pong(job),
+            Test::TwoWay => self.stream(job, true).and_then(|part| self.succeeded(job, part)),
+            Test::PingPong => self.pong(job).and_then(|part| self.succeeded(job, part)),
+        }
+    }
+
+    /// What a job has done, with the operations that have failed. They are an error, but for a job that is to show what
+    /// happens to them.
+    fn succeeded(&mut self, job: Job, part: Part) -> Result<Part> {
+        let failed = std::mem::take(&mut self.failed);
+        match self.failure.take() {
+            Some(failure) if !job.sampled => {
+                Err(anyhow::Error::new(failure).context(format!("{failed} operations have failed")))
+            }
+            _ => Ok(Part { operations: part.operations.saturating_sub(failed), failed, ..part }),
         }
     }
 
@@ -208,7 +235,10 @@ impl Side {
         match self.connection.wait_event(Some(PATIENCE))? {
             Event::Notified { bytes, .. } => Ok(Some(bytes)),
             Event::Completed { result, .. } => {
-                result?;
+                if let Err(failure) = result {
+                    self.failed += 1;
+                    self.failure.get_or_insert(failure);
+                }
                 self.under_way -= 1;
                 let now = Instant::now();
                 let since = self.completed.replace(now).map(|before| now - before);

@@ -52,6 +52,9 @@ pub struct Share {
 /// A transfer during which a link fails.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Failure {
+    /// Operations that were performed, and that failed.
+    pub operations: u64,
+    pub failed_operations: u64,
     /// Packets that went again.
     pub again: u64,
     /// When it fails and is mended, seconds.
@@ -96,8 +99,7 @@ pub fn json<T: DeserializeOwned>(words: &[String]) -> Result<T> {
     let program = std::env::current_exe().context("cannot find the path of the weir command")?;
     let mut command = Command::new(program);
     command.arg("edge").args(words).arg("--json").stdin(Stdio::null());
-    // A process group of its own ends with it.
-    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    weir_stage::ends_with_this_thread(&mut command);
     let line = format!("weir edge {}", words.join(" "));
     let ended = Child::spawn(&mut command, &line)?.wait(LIMIT)?.success()?;
     serde_json::from_str(&ended.stdout).with_context(|| format!("the output of {line}: {}", ended.printed()))

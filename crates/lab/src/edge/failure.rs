@@ -148,8 +148,7 @@ pub fn live(failures: &[Failure], scheduler: Scheduler) -> Result<Vec<Transfer>>
             stall: seen.stall_ms,
             stall_before: seen.stall_before_ms,
             again: seen.again,
-            // The command fails if an operation does not complete.
-            performed: 1.0,
+            performed: seen.operations as f64 / (seen.operations + seen.failed_operations) as f64,
             timeline: seen.timeline.into_iter().map(moment).collect(),
         }
     };

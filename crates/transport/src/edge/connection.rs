@@ -70,6 +70,8 @@ pub enum Refusal {
     Reads,
     #[error("the program does not take its notifications")]
     Notifications,
+    #[error("the peer does not take what it is told of its failed WRITEs")]
+    Failures,
 }
 
 impl<C, T> Connection<C, T> {

@@ -18,6 +18,8 @@ use weir_wire::edge::{Ack, Action, HEADER_LEN, Header, Order, PIECE_LEN, Piece, 
 
 /// Notifications that wait for the program, at most.
 const MOST_NOTIFICATIONS: usize = 4096;
+/// WRITEs of the peer that have failed, which it has not been told, at most: it may not take what it is told.
+const MOST_FAILED: usize = 4096;
 
 /// One side of a MultiEdge connection. `B` is what is kept of a packet's payload.
 #[derive(Debug)]
@@ -215,6 +217,7 @@ impl<B> Endpoint<B> {
             Action::Write { notify: true, .. } if self.notified.len() >= MOST_NOTIFICATIONS => {
                 Some(Refusal::Notifications)
             }
+            Action::Write { .. } if self.failed.len() >= MOST_FAILED => Some(Refusal::Failures),
             _ => None,
         }
     }

@@ -56,7 +56,11 @@ pub fn measure() -> Result<Memory> {
     let copies = SIZES.iter().flat_map(|&bytes| THREADS.map(|threads| copied(bytes, threads))).collect();
     let rates = |job: fn(&mut [u64])| THREADS.map(|threads| rate(threads, job)).into();
     let (remote, not_remote) = match nodes()?.as_slice() {
-        [first, second, ..] => (Some(remote(first, second)?), None),
+        [first, second, ..] => match remote(first, second) {
+            Ok(remote) => (Some(remote), None),
+            // A container may have the processors of one node only.
+            Err(why) => (None, Some(format!("processor {first} and {second}: {why:#}"))),
+        },
         _ => (None, Some("this machine has one NUMA node".to_owned())),
     };
     Ok(Memory { copies, reads: rates(read), writes: rates(write), remote, not_remote })
