@@ -24,7 +24,6 @@ pub fn trials() -> Vec<Trial> {
 fn a_link_fails(bed: &Bed) -> Result<()> {
     let mut command = bed.bare(Side::A, WEIR);
     command.args("edge bench --links 2x1 --sizes 65536 --seconds 0.3 --failure silent,down --json".split(' '));
-    command.args(["--peers", "none"]);
     let ended = Child::spawn(&mut command, "weir edge bench")?.wait(Duration::from_secs(60))?.success()?;
     let shown: Value = serde_json::from_str(&ended.stdout).with_context(|| ended.printed())?;
     ensure!(shown["errors"].as_array().is_some_and(Vec::is_empty), "{shown}");

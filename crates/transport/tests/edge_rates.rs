@@ -287,3 +287,26 @@ fn both_directions_are_full() {
         }
     }
 }
+
+/// A window that is full of packets of a silent link goes on by sending them again elsewhere. That is no answer of the link.
+#[test]
+fn a_silent_link_loses_its_share_although_the_window_is_full() {
+    for window in [64, 128, 256, 512, 1024, 2048] {
+        for seed in 0..20 {
+            let good = Line::gigabits(1.0);
+            let parameters = Parameters { window, ..Parameters::TUNED };
+            let mut pair = EdgePair::new(&[good; 2], &[1; 2], parameters, Scheduler::Auto, seed);
+            pair.sides[0].packets = vec![(1500, Order::Any); 60_000];
+            // At another place of each window.
+            let fails = Instant(100_000_000 + seed * 317_000);
+            pair.run(fails);
+            pair.lines()[1] = Line { loss: 1.0, ..good };
+            pair.run(fails + Duration::from_millis(50));
+            let (put, arrived) = (pair.sides[0].put.clone(), pair.sides[1].performed.len());
+            pair.run(fails + Duration::from_millis(150));
+            let share = (pair.sides[0].put[1] - put[1]) as f64 / (pair.sides[0].put[0] - put[0]) as f64;
+            let rate = (pair.sides[1].performed.len() - arrived) as f64 * 1500.0 * 8.0 / 1e8;
+            assert!(share < 0.02 && rate > 0.9, "window {window} seed {seed}: {share} of the packets, rate {rate}");
+        }
+    }
+}

@@ -44,6 +44,8 @@ pub(super) struct Link {
     /// When the newest packet left that the peer has answered, and when a packet arrived at the peer last, as far as it is
     /// known.
     pub answered: Instant,
+    /// When the first packet after that one was put on the link, if this is later. It may have arrived on another since.
+    unanswered: Instant,
     pub heard: Instant,
     /// Bytes that were put on it.
     pub bytes: u64,
@@ -88,6 +90,7 @@ impl Link {
             landed: VecDeque::new(),
             back: 0,
             answered: Instant(0),
+            unanswered: Instant(0),
             heard: Instant(0),
             bytes: 0,
             scheduled: 0,
@@ -119,6 +122,9 @@ impl Link {
         let count = self.count;
         self.count = count.wrapping_add(1);
         self.latest = now;
+        if self.unanswered <= self.answered {
+            self.unanswered = now;
+        }
         if self.flight.is_empty() {
             self.rate.is_empty(now, self.bytes - self.lost);
         }
@@ -201,6 +207,11 @@ impl Link {
     pub fn note_answer(&mut self, heard: Instant, at: Instant) {
         self.answered = self.answered.max(at);
         self.heard = self.heard.max(heard);
+    }
+
+    /// Since when nothing is answered that was put on the link, if its oldest packet left at `oldest` and is not answered.
+    pub fn unanswered_since(&self, oldest: Instant) -> Instant {
+        if self.unanswered > self.answered { self.unanswered.min(oldest) } else { oldest }
     }
 
     /// The fate of a packet is known.

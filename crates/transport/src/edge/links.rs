@@ -256,15 +256,19 @@ impl Links {
         self.lost.pop_front()
     }
 
-    /// When the oldest packet of a used link is overdue, and what that means. `true`: the link is silent, because nothing
-    /// has been answered that was put on it since, but something on another link. `false`: the packet is lost.
+    /// When something of a used link is overdue, and what that means. `true`: the link is silent, because nothing has been
+    /// answered that was put on it since, but something on another link. `false`: its oldest packet is lost.
     fn overdue_at(&self, n: usize) -> Option<(Instant, bool)> {
         let link = &self.all[n];
-        let oldest = link.flight.front().filter(|_| link.is_up())?;
-        let others_answer = self.others(n).any(|other| other.answered > oldest.at);
-        let answers = link.answered > oldest.at;
+        let oldest = link.flight.front().filter(|_| link.is_up())?.at;
         let usual = link.rate.round_trip().unwrap_or_default() * SILENT_AFTER + 2 * self.parameters.ack_delay;
-        (answers || others_answer).then(|| (oldest.at + usual.max(self.parameters.silence), !answers))
+        let patience = usual.max(self.parameters.silence);
+        if link.answered > oldest {
+            return Some((oldest + patience, false));
+        }
+        // The oldest packet may be young, because those before it went again on other links.
+        let since = link.unanswered_since(oldest);
+        self.others(n).any(|other| other.answered > since).then_some((since + patience, true))
     }
 
     fn suspect(&mut self, now: Instant, n: usize, cause: Cause) {
