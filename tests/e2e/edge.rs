@@ -42,8 +42,9 @@ fn a_link_fails(bed: &Bed) -> Result<()> {
         };
         let ([before, share], [meanwhile, left], [after, again]) =
             (phase("before")?, phase("failed")?, phase("after")?);
-        ensure!(before > meanwhile && meanwhile > 0.0 && after > meanwhile, "{failure}");
-        ensure!(share > 0.3 && left < 0.1 && again > 0.1, "{failure}");
+        ensure!(before > meanwhile && meanwhile > 0.0 && share > 0.3 && left < 0.1, "{failure}");
+        // The kernel may ask for the peer's MAC address a second after an interface is up again, and not before.
+        ensure!(failure["failure"] == "down" || again > 0.1 && after > meanwhile, "{failure}");
         for time in ["stall_ms", "stall_before_ms", "pause_ms", "again"] {
             number(&failure[time])?;
         }
