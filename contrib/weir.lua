@@ -230,7 +230,7 @@ local function dissect_hello(buffer, pinfo, tree)
     pinfo.cols.info = string.format("Hello, %d proofs", proofs)
 end
 
--- CRC-32 of bytes, with 4 others in place of those at `at`.
+-- CRC-32 of bytes, with 4 zeros in place of those at `at`.
 local crc_table = {}
 for byte = 0, 255 do
     local value = byte
@@ -241,19 +241,16 @@ for byte = 0, 255 do
     crc_table[byte] = value
 end
 
-local function crc32(buffer, length, at, others)
+local function crc32(buffer, length, at)
     local bytes, crc = buffer(0, length):bytes(), 0xffffffff
     for k = 0, length - 1 do
-        local byte = bytes:get_index(k)
-        if k >= at and k < at + 4 then
-            byte = bit.band(bit.rshift(others, 8 * (at + 3 - k)), 0xff)
-        end
+        local byte = (k >= at and k < at + 4) and 0 or bytes:get_index(k)
         crc = bit.bxor(bit.rshift(crc, 8), crc_table[bit.band(bit.bxor(crc, byte), 0xff)])
     end
     return bit.tohex(bit.bnot(crc))
 end
 
--- Where the fields of a header are that it may have, and the bytes of the header; nil if they do not fit.
+-- Where the fields of a header are that it may have, and the bytes of the header; nil if they do not fit, or cannot be.
 local function links_header(buffer)
     if buffer:len() < LINKS_HEADER then
         return nil
@@ -265,7 +262,8 @@ local function links_header(buffer)
     if bit.band(flags, 0x18) ~= 0 then
         order, length = length, length + 4
     end
-    if length > buffer:len() then
+    local is_bad = bit.band(flags, 0x18) == 0x18 or bit.band(flags, 0x80) ~= 0
+    if is_bad or length > buffer:len() or bit.band(flags, 0x42) == 0x02 then
         return nil
     end
     return { received = received, order = order, length = length }
@@ -291,9 +289,7 @@ local function links_front(buffer)
 end
 
 local function links_check_is_right(buffer, front)
-    local has_piece = bit.band(buffer(0, 1):uint(), 0x20) ~= 0
-    local payload = has_piece and buffer:reported_len() - front or 0
-    return crc32(buffer, front, LINKS_CHECK, payload) == buffer(LINKS_CHECK, 4):bytes():tohex(true)
+    return crc32(buffer, front, LINKS_CHECK) == buffer(LINKS_CHECK, 4):bytes():tohex(true)
 end
 
 local function dissect_piece(buffer, tree, at)
@@ -303,10 +299,15 @@ local function dissect_piece(buffer, tree, at)
     tree:add(l.address, buffer(at + 5, 8))
     tree:add(l.offset, buffer(at + 13, 4))
     tree:add(l.total, buffer(at + 17, 4))
+    -- A capture may have several packets as one: this one has the rest of its WRITE at most.
     local payload = buffer:reported_len() - at - LINKS_PIECE
+    if buffer(at + 4, 1):uint() % 0x80 == 0 then
+        payload = math.min(payload, buffer(at + 17, 4):uint() - buffer(at + 13, 4):uint())
+    end
     tree:add(l.bytes, payload):set_generated()
-    if at + LINKS_PIECE < buffer:len() then
-        tree:add(l.payload, buffer(at + LINKS_PIECE))
+    local captured = math.min(payload, buffer:len() - at - LINKS_PIECE)
+    if captured > 0 then
+        tree:add(l.payload, buffer(at + LINKS_PIECE, captured))
     end
     local action = bit.band(buffer(at + 4, 1):uint(), 0x7f)
     local bytes = action == 3 and buffer(at + 17, 4):uint() or payload
@@ -368,9 +369,7 @@ local function dissect_links(buffer, pinfo, tree, inner)
     local at, info = header.length, nil
     if bit.band(flags, 0x02) ~= 0 then
         at = dissect_links_ack(buffer, subtree, at)
-        if header.received then
-            info = string.format("all before %d have arrived", buffer(header.received, 4):uint())
-        end
+        info = string.format("all before %d have arrived", buffer(header.received, 4):uint())
     end
     local link = string.format("Link %d", buffer(2, 1):uint())
     if bit.band(flags, 0x20) ~= 0 then
@@ -421,7 +420,7 @@ local function dissect_links_hello(buffer, pinfo, tree)
     local check = subtree:add(l.check, buffer(last, 4))
     if at ~= last then
         subtree:add_proto_expert_info(bad_links)
-    elseif crc32(buffer, last, last, 0) ~= buffer(last, 4):bytes():tohex(true) then
+    elseif crc32(buffer, last, last) ~= buffer(last, 4):bytes():tohex(true) then
         check:add_proto_expert_info(bad_check)
     end
     pinfo.cols.info = string.format("Hello of several links, %d addresses", count)

@@ -20,7 +20,7 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
-/// What the laboratory reads of it, too.
+/// It also has all that `edge-failure` of the laboratory reads.
 fn a_link_fails(bed: &Bed) -> Result<()> {
     let mut command = bed.bare(Side::A, WEIR);
     command.args("edge bench --links 2x1 --sizes 65536 --seconds 0.3 --failure silent,down --json".split(' '));

@@ -99,6 +99,18 @@ fn what_else_links_carry_is_recognised_and_is_no_packet() {
     }
 }
 
+/// A sender hands several packets to the kernel as one, which some captures have.
+#[test]
+fn the_first_of_several_pieces_together_is_found() {
+    let action = Action::Write { address: 1, total: 64, notify: true };
+    let (header, piece) = (edge_header(7, 1, 4), Piece { number: 3, action, offset: 0, bytes: 64 });
+    let one = behind(&header, false, Some(&piece), &[9; 64]);
+    for (carried, link_type) in carriers() {
+        let bytes = carried.udp([7000, 7001], &[one.clone(), one.clone()].concat()).unwrap();
+        assert_eq!(content(link_type, &bytes), Some(LinkContent::Piece(header, piece)), "{carried:?}");
+    }
+}
+
 #[test]
 fn damage_and_other_ports_hide_a_packet() {
     let inner = [transport(weir_wire::Opcode(0x04), 8), vec![0; ICRC_LEN]].concat();

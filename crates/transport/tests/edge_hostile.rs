@@ -17,7 +17,7 @@ fn a_hostile_peer_does_no_harm() {
     }
 }
 
-/// A peer whose WRITEs fail, and that acknowledges nothing, does not fill memory.
+/// A peer that acknowledges nothing does not fill memory with WRITEs that fail.
 #[test]
 fn failures_that_the_peer_does_not_take_are_bounded() {
     let first = [Seq(0), Seq(0)];

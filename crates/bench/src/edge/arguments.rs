@@ -18,7 +18,7 @@ call that begins an operation, µs (median); client and server are seconds of CP
 
 With --failure the second link fails in the middle of WRITEs of the largest size, one way. `down`: its interface is down;
 `silent`: all packets are lost; `loss:30`: 30 % of them; `slow:20`: its rate is 20 times smaller. `stall` is the longest time
-without a packet from then on, the second figure the same before; `pause` the longest time in which no operation was complete;
+without a packet from then on, `stall before` the same before; `pause` the longest time in which no operation was complete;
 `lost` are operations that failed.")]
 pub struct EdgeBenchArgs {
     /// Links: 4x1 are four of 1 Gbit/s, 1x10+4x1 have one of 10 Gbit/s beside them [default: 1x1,2x1,4x1,8x1]

@@ -24,6 +24,8 @@ pub struct FailureRow {
     /// Operations that were performed, and that failed.
     pub operations: u64,
     pub failed_operations: u64,
+    /// How the first of them has.
+    pub why: Option<String>,
     /// The link that fails; `eth0` is 0.
     pub link: usize,
     /// When it fails and when it is mended, seconds from the beginning.
@@ -106,6 +108,7 @@ impl FailureRow {
             failure: failure.to_string(),
             operations: done.client.operations,
             failed_operations: done.client.failed,
+            why: done.client.failure.clone(),
             link: LINK,
             fails,
             mended,

@@ -45,6 +45,8 @@ pub struct Part {
     pub operations: u64,
     /// Those that have failed.
     pub failed: u64,
+    /// How the first of them has.
+    pub failure: Option<String>,
     /// Until the last of them was complete.
     pub seconds: f64,
     /// One-way times of a ping-pong, seconds: median and 99 %.

@@ -60,9 +60,13 @@ fn bench(args: &EdgeBenchArgs) -> Result<ExitCode> {
     let mut report = Report { settings: plan.settings.clone(), ..Report::default() };
     for links in &plan.links {
         for &mtu in &plan.mtus {
-            // What was measured before counts.
             if let Err(why) = measure(args, &plan, links, mtu, &mut report) {
-                report.errors.push(format!("{} MTU {mtu}: {why:#}", links.name));
+                let why = why.context(format!("{} MTU {mtu}", links.name));
+                if report.rows.is_empty() && report.failures.is_empty() {
+                    return Err(why);
+                }
+                // What other links have shown counts.
+                report.errors.push(format!("{why:#}"));
             }
         }
     }
@@ -71,7 +75,8 @@ fn bench(args: &EdgeBenchArgs) -> Result<ExitCode> {
         false => print!("{}", report.text()),
     }
     report.errors.iter().for_each(|error| eprintln!("weir edge bench: {error}"));
-    let failed = report.comparisons.iter().any(|comparison| comparison.failed.is_some());
+    let failed = report.comparisons.iter().any(|comparison| comparison.failed.is_some())
+        || report.failures.iter().any(|failure| failure.failed_operations > 0);
     Ok(if failed || !report.errors.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

@@ -137,7 +137,7 @@ impl Report {
             "failed",
             "after",
             "stall",
-            "before",
+            "stall before",
             "pause",
             "again",
             "lost",
@@ -155,7 +155,15 @@ impl Report {
             let rest = times.into_iter().chain([row.again.to_string(), one.failed_operations.to_string()]);
             lines.push(what.into_iter().chain(figures).chain(rest).collect());
         }
-        columns(&lines, 3)
+        let mut text = columns(&lines, 3);
+        for (one, why) in self.failures.iter().filter_map(|one| Some((one, one.why.as_ref()?))) {
+            let _ = writeln!(
+                text,
+                "{} MTU {}, {}: an operation has failed: {why}",
+                one.row.links, one.row.mtu, one.failure
+            );
+        }
+        text
     }
 
     fn breakdown(&self) -> String {

@@ -58,6 +58,7 @@ impl Row {
     pub fn new(links: &Configuration, mtu: u32, done: &Done, breakdown: bool) -> Row {
         let Done { job, client, server } = done;
         let operations = client.operations + server.operations;
+        let begun = operations + client.failed + server.failed;
         let (bytes, seconds) = (operations * job.size as u64, client.seconds.max(server.seconds));
         // A one-way job ends for the client when the server has told it that all is performed.
         let seconds = if job.test == Test::TwoWay { seconds } else { client.seconds };
@@ -84,7 +85,7 @@ impl Row {
             nominal,
             share: gigabits / nominal,
             packets: sent,
-            again: sent.saturating_sub(operations * packets(mtu, job.size) + ends),
+            again: sent.saturating_sub(begun * packets(mtu, job.size) + ends),
             median_us: client.latency.map(|[median, _]| median * 1e6),
             p99_us: client.latency.map(|[_, p99]| p99 * 1e6),
             call_median_us: client.call.map(|[median, _]| median * 1e6),

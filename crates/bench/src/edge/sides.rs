@@ -150,16 +150,8 @@ impl Side {
         }
     }
 
-    /// What a job has done, with the operations that have failed. They are an error, but for a job that is to show what
-    /// happens to them.
     fn succeeded(&mut self, job: Job, part: Part) -> Result<Part> {
-        let failed = std::mem::take(&mut self.failed);
-        match self.failure.take() {
-            Some(failure) if !job.sampled => {
-                Err(anyhow::Error::new(failure).context(format!("{failed} operations have failed")))
-            }
-            _ => Ok(Part { operations: part.operations.saturating_sub(failed), failed, ..part }),
-        }
+        succeeded(part, job.sampled, std::mem::take(&mut self.failed), self.failure.take())
     }
 
     /// WRITEs back to back; `both`: until the peer has also ended its own.
@@ -268,6 +260,20 @@ impl Side {
     }
 }
 
+/// What a job has done, with the operations that have failed. They are an error, but for a job that is sampled: it is to show
+/// what happens to them.
+fn succeeded(part: Part, sampled: bool, failed: u64, failure: Option<weir_edge::Error>) -> Result<Part> {
+    match failure {
+        Some(failure) if !sampled => {
+            Err(anyhow::Error::new(failure).context(format!("{failed} operations have failed")))
+        }
+        failure => {
+            let operations = part.operations.saturating_sub(failed);
+            Ok(Part { operations, failed, failure: failure.map(|failure| failure.to_string()), ..part })
+        }
+    }
+}
+
 /// Median and 99 %.
 fn percentiles(times: &mut [f64]) -> [f64; 2] {
     times.sort_by(f64::total_cmp);
@@ -293,7 +299,7 @@ mod tests {
         let of_server = settings.clone();
         let server = std::thread::spawn(move || serve(address, &of_server));
         let end = Instant::now() + PATIENCE;
-        let jobs = Test::ALL.map(|test| Job { test, size: 4096, seconds: 0.02, sampled: true });
+        let jobs = Test::ALL.map(|test| Job { test, size: 4096, seconds: 0.02, sampled: test == Test::OneWay });
         let done = loop {
             match run(address, &settings, &jobs, || ()) {
                 // The server has not opened its port yet.
@@ -309,9 +315,23 @@ mod tests {
         assert_eq!(done.iter().map(|done| done.client.latency.is_some()).collect::<Vec<_>>(), [false, false, true]);
         assert!(done[0].client.call.is_some_and(|[median, _]| median > 1e-8 && median < 1.0), "{done:?}");
         assert_eq!(done.iter().map(|done| done.client.call.is_some()).collect::<Vec<_>>(), [true, true, false]);
+        assert!(done.iter().all(|done| done.client.failed + done.server.failed == 0), "{done:?}");
         let samples = done.iter().map(|done| done.server.samples.len() > 1).collect::<Vec<_>>();
         assert_eq!(samples, [true, false, false]);
         assert!(done.iter().all(|done| done.client.usage.packets_sent >= done.client.operations), "{done:?}");
         assert!(done.iter().all(|done| done.server.usage.parts.system_calls > 0.0), "{done:?}");
+    }
+
+    #[test]
+    fn operations_that_fail_are_an_error_unless_they_are_to_be_counted() {
+        let part = || Part { operations: 5, ..Part::default() };
+        let failed = |sampled| succeeded(part(), sampled, 2, Some(weir_edge::Error::Remote));
+        let error = format!("{:#}", failed(false).unwrap_err());
+        assert!(error.starts_with("2 operations have failed: "), "{error}");
+        let counted = failed(true).unwrap();
+        assert_eq!((counted.operations, counted.failed), (3, 2));
+        assert_eq!(counted.failure, Some(weir_edge::Error::Remote.to_string()));
+        let good = succeeded(part(), false, 0, None).unwrap();
+        assert_eq!((good.operations, good.failed, good.failure), (5, 0, None));
     }
 }

@@ -1,6 +1,6 @@
 //! `weir edge`, as a process: its options are the caller's, its JSON is parsed.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::process::{Command, Stdio};
@@ -17,6 +17,8 @@ pub struct Printed {
     pub rows: Vec<Row>,
     #[serde(default)]
     pub failures: Vec<Failure>,
+    #[serde(default)]
+    pub errors: Vec<String>,
 }
 
 /// A test.
@@ -91,7 +93,9 @@ pub struct Moment {
 
 /// Runs `weir edge bench` with these options.
 pub fn run(options: &[String]) -> Result<Printed> {
-    json(&[&["bench".to_owned()], options].concat())
+    let printed: Printed = json(&[&["bench".to_owned()], options].concat())?;
+    ensure!(printed.errors.is_empty(), "weir edge bench: {}", printed.errors.join("; "));
+    Ok(printed)
 }
 
 /// Runs `weir edge` with these words and `--json`. The command is the executable of this process.
@@ -101,6 +105,13 @@ pub fn json<T: DeserializeOwned>(words: &[String]) -> Result<T> {
     command.arg("edge").args(words).arg("--json").stdin(Stdio::null());
     weir_stage::ends_with_this_thread(&mut command);
     let line = format!("weir edge {}", words.join(" "));
-    let ended = Child::spawn(&mut command, &line)?.wait(LIMIT)?.success()?;
-    serde_json::from_str(&ended.stdout).with_context(|| format!("the output of {line}: {}", ended.printed()))
+    let ended = Child::spawn(&mut command, &line)?.wait(LIMIT)?;
+    match serde_json::from_str(&ended.stdout) {
+        // Operations that have failed are a result, too.
+        Ok(printed) => Ok(printed),
+        Err(error) => {
+            let ended = ended.success()?;
+            Err(error).with_context(|| format!("the output of {line}: {}", ended.printed()))
+        }
+    }
 }

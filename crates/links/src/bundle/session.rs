@@ -196,7 +196,7 @@ impl Session {
         };
         let bytes = packet.len() as u32;
         let on_wire = bytes + MAX_HEADER_LEN as u32 + OUTER;
-        // The longest header has it.
+        // `MAX_HEADER_LEN` counts it.
         let room = self.room.saturating_sub(bytes) + RECEIVED_LEN as u32;
         let Some(Leaving { header, ack, content }) = self.connection.send(now, on_wire, room, order, kept) else {
             debug_assert!(false, "the caller has asked whether there is room");

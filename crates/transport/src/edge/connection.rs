@@ -22,7 +22,7 @@ use weir_wire::edge::{Ack, Header, MAX_LINKS, MAX_WINDOW, Order, RECEIVED_LEN, S
 pub struct Connection<C, T> {
     /// The peer's number of the connection.
     peer: u32,
-    sender: Sender<(Order, C)>,
+    sender: Sender<Sent<C>>,
     receiver: Receiver,
     sequencer: Sequencer<T>,
     /// Packets of the peer that have failed.
@@ -32,6 +32,15 @@ pub struct Connection<C, T> {
     heard_on: u8,
     /// The link on which the latest acknowledgement goes once more.
     once_more_on: Option<u8>,
+}
+
+/// What is kept of a packet until it has arrived.
+#[derive(Debug)]
+struct Sent<C> {
+    order: Order,
+    /// Beside the content there is room for [`Header::received`].
+    has_room: bool,
+    content: C,
 }
 
 /// How a connection begins.
@@ -121,31 +130,31 @@ impl<C, T> Connection<C, T> {
         self.sender.links()
     }
 
-    /// Sends a packet of so many bytes on the wire. `room`: bytes that may come to it, for what it says of the peer's
+    /// Sends a packet of so many bytes on the wire. `room`: bytes that may be added to it, for what it says of the peer's
     /// packets. `None`: the window is full, or no link takes it.
     pub fn send(&mut self, now: Instant, bytes: u32, room: u32, order: Order, content: C) -> Option<Leaving<'_, C>> {
         let room = room as usize;
         let fits = self.receiver.is_almost_due(now) && RECEIVED_LEN + self.receiver.ack_len() <= room;
         let received = (RECEIVED_LEN <= room).then(|| self.receiver.received());
-        let (departure, (order, content)) = self.sender.send(now, bytes, (order, content))?;
+        let sent = Sent { order, has_room: received.is_some(), content };
+        let (departure, sent) = self.sender.send(now, bytes, sent)?;
         if fits {
             self.receiver.acknowledge(now, self.sequencer.performed(), self.failures, &mut self.ack);
         }
         Some(Leaving {
-            header: header(now, departure, *order, self.peer, received),
+            header: header(now, departure, order, self.peer, received),
             ack: fits.then_some(&self.ack),
-            content,
+            content: &sent.content,
         })
     }
 
     /// The next packet that goes again with its content, or an empty packet that asks the peer to answer.
     pub fn poll_again(&mut self, now: Instant) -> Option<(Header, Option<&C>)> {
         let connection = self.peer;
-        let (departure, content) = self.sender.poll_again(now)?;
-        // A packet has been made for the room that there was.
-        let received = content.is_none().then(|| self.receiver.received());
-        let order = content.map_or(Order::Any, |(order, _)| *order);
-        Some((header(now, departure, order, connection, received), content.map(|(_, content)| content)))
+        let (departure, sent) = self.sender.poll_again(now)?;
+        let received = sent.is_none_or(|sent| sent.has_room).then(|| self.receiver.received());
+        let order = sent.map_or(Order::Any, |sent| sent.order);
+        Some((header(now, departure, order, connection, received), sent.map(|sent| &sent.content)))
     }
 
     /// An acknowledgement, if it is due, to be sent alone; the caller calls again until there is none. One that others do
@@ -183,7 +192,7 @@ impl<C, T> Connection<C, T> {
             return Err(Refusal::Link(header.link));
         }
         if let Some(received) = header.received {
-            self.sender.acknowledge(now, received, ack, |seq, (_, content)| done(seq, content));
+            self.sender.acknowledge(now, received, ack, |seq, sent| done(seq, sent.content));
         }
         if header.packet.is_some_and(|(seq, order)| !order::is_sound(seq, order)) {
             return Err(Refusal::Order);

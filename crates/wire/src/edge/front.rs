@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn other_bytes_have_no_front() {
-        for bytes in [&b""[..], b"W", b"WLNK and more than the twenty-eight bytes", &[0; 60], &[1; 60]] {
+        for bytes in [&b""[..], b"W", b"WLNK and more than the bytes of a header", &[0; 60], &[1; 60]] {
             assert_eq!(Front::of(bytes), None);
         }
         let mut bytes = [0; 2000];

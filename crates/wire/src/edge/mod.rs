@@ -14,7 +14,7 @@
 //! | 7 | 4 | sequence number; 0 without a packet |
 //! | 11 | 4 | count; 0 without a packet and without asking |
 //! | 15 | 4 | when it was sent, µs of the sender's clock |
-//! | 19 | 4 | check: CRC-32 of the header, of the acknowledgement and of the piece, with the bytes of the piece's payload (0 without one) here. What else the packet carries has its own |
+//! | 19 | 4 | check: CRC-32 of the header, of the acknowledgement and of the piece, with 0 here. What else the packet carries has its own |
 //! | 23 | 0 or 4 | received: all packets before this sequence number have arrived |
 //! | | 0 or 4 | order: the sequence number that bits 3 and 4 speak of |
 //! | | | acknowledgement, piece, packet |
@@ -129,6 +129,8 @@ pub enum EdgeError {
     Kind(u8),
     #[error("a piece ends beyond its WRITE")]
     Extent,
+    #[error("{bytes} bytes follow a piece that has none")]
+    Payload { bytes: u32 },
 }
 
 /// Whether a datagram between Weir peers has this header.

@@ -73,17 +73,18 @@ impl Piece {
         out[..PIECE_LEN].copy_from_slice(raw.as_bytes());
     }
 
-    /// Reads a piece, which a payload of so many bytes follows; returns the bytes after the piece. Error `None`: it is
-    /// truncated.
-    pub(super) fn read(bytes: &[u8], payload: u32) -> Result<(Piece, &[u8]), Option<EdgeError>> {
+    /// Reads a piece, and returns the bytes after it. `behind`: how many these are. If the piece is `alone`, they are its
+    /// payload; otherwise another packet may be among them. Error `None`: the piece is truncated.
+    pub(super) fn read(bytes: &[u8], behind: u32, alone: bool) -> Result<(Piece, &[u8]), Option<EdgeError>> {
         let (raw, rest) = Raw::ref_from_prefix(bytes).map_err(|_| None)?;
-        let (address, total, notify) = (raw.address.get(), raw.total.get(), raw.kind & NOTIFY != 0);
-        let (action, bytes) = match raw.kind & !NOTIFY {
-            0 => (Action::Write { address, total, notify }, payload),
+        let (address, offset, total) = (raw.address.get(), raw.offset.get(), raw.total.get());
+        let notify = raw.kind & NOTIFY != 0;
+        let (action, mut bytes) = match raw.kind & !NOTIFY {
+            0 => (Action::Write { address, total, notify }, behind),
             1 => (Action::Abandon, 0),
             2 => (Action::WriteFailed, 0),
             3 => (Action::Read { address }, total),
-            4 => (Action::Response, payload),
+            4 => (Action::Response, behind),
             5 => (Action::ReadFailed, 0),
             kind => return Err(Some(EdgeError::Kind(kind))),
         };
@@ -92,9 +93,16 @@ impl Piece {
         if notify && !is_write || !has_address && (address, total) != (0, 0) {
             return Err(Some(EdgeError::Reserved));
         }
-        let piece = Piece { number: raw.number.get(), action, offset: raw.offset.get(), bytes };
-        if is_write && piece.offset.checked_add(bytes).is_none_or(|end| end > total) {
-            return Err(Some(EdgeError::Extent));
+        if is_write {
+            let most = total.checked_sub(offset).ok_or(Some(EdgeError::Extent))?;
+            bytes = if alone { bytes } else { bytes.min(most) };
+            if bytes > most {
+                return Err(Some(EdgeError::Extent));
+            }
+        }
+        let piece = Piece { number: raw.number.get(), action, offset, bytes };
+        if alone && piece.payload() != behind {
+            return Err(Some(EdgeError::Payload { bytes: behind }));
         }
         Ok((piece, rest))
     }
@@ -149,12 +157,12 @@ mod tests {
     fn every_piece_comes_back_and_bad_ones_are_refused() {
         for piece in pieces() {
             let good = bytes(&piece);
-            assert_eq!(Piece::read(&good, piece.payload()), Ok((piece, &[][..])));
-            assert_eq!(Piece::read(&good[..PIECE_LEN - 1], 0), Err(None));
+            assert_eq!(Piece::read(&good, piece.payload(), true), Ok((piece, &[][..])));
+            assert_eq!(Piece::read(&good[..PIECE_LEN - 1], 0, true), Err(None));
             let with = |at: usize, bit: u8| {
                 let mut bad = good;
                 bad[at] ^= bit;
-                Piece::read(&bad, piece.payload()).err()
+                Piece::read(&bad, piece.payload(), true).err()
             };
             assert_eq!(with(4, 8), Some(Some(EdgeError::Kind(good[4] & !NOTIFY ^ 8))));
             let is_write = matches!(piece.action, Action::Write { .. });
@@ -165,7 +173,12 @@ mod tests {
                 assert_eq!(with(5, 1), Some(Some(EdgeError::Reserved)), "{piece:?}");
                 assert_eq!(with(20, 1), Some(Some(EdgeError::Reserved)), "{piece:?}");
             }
-            assert_eq!(piece.payload() > 0, is_write || piece.action == Action::Response);
+            let has_payload = is_write || piece.action == Action::Response;
+            assert_eq!(piece.payload() > 0, has_payload);
+            if !has_payload {
+                assert_eq!(Piece::read(&good, 1, true), Err(Some(EdgeError::Payload { bytes: 1 })), "{piece:?}");
+                assert_eq!(Piece::read(&good, 1, false), Ok((piece, &[][..])), "{piece:?}");
+            }
         }
     }
 
@@ -173,10 +186,14 @@ mod tests {
     fn a_write_ends_within_its_bytes() {
         let write = |offset, bytes, total| {
             let action = Action::Write { address: 0, total, notify: false };
-            Piece::read(&self::bytes(&Piece { number: 0, action, offset, bytes }), bytes).map(|_| ())
+            Piece::read(&self::bytes(&Piece { number: 0, action, offset, bytes }), bytes, true).map(|_| ())
         };
         assert_eq!(write(10, 20, 30), Ok(()));
         assert_eq!(write(10, 21, 30), Err(Some(EdgeError::Extent)));
         assert_eq!(write(u32::MAX, 2, 1), Err(Some(EdgeError::Extent)));
+        // A capture may have several packets as one.
+        let last =
+            Piece { number: 0, action: Action::Write { address: 0, total: 30, notify: false }, offset: 10, bytes: 20 };
+        assert_eq!(Piece::read(&bytes(&last), 21, false), Ok((last, &[][..])));
     }
 }

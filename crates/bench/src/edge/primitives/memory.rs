@@ -59,7 +59,7 @@ pub fn measure() -> Result<Memory> {
         [first, second, ..] => match remote(first, second) {
             Ok(remote) => (Some(remote), None),
             // A container may have the processors of one node only.
-            Err(why) => (None, Some(format!("processor {first} and {second}: {why:#}"))),
+            Err(why) => (None, Some(format!("processors {first} and {second}: {why:#}"))),
         },
         _ => (None, Some("this machine has one NUMA node".to_owned())),
     };
