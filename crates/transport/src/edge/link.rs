@@ -121,10 +121,11 @@ impl Link {
         }
         let count = self.count;
         self.count = count.wrapping_add(1);
-        self.latest = now;
-        if self.unanswered <= self.answered {
+        // What a link that has been idle lost before it was says nothing of now.
+        if self.unanswered <= self.answered || now - self.latest > ASK_IDLE_EVERY {
             self.unanswered = now;
         }
+        self.latest = now;
         if self.flight.is_empty() {
             self.rate.is_empty(now, self.bytes - self.lost);
         }

@@ -350,4 +350,33 @@ mod tests {
         assert_eq!(links.choose(now, 1500, None), Some(0));
         assert!(!links.all[0].draining, "it runs empty another time");
     }
+
+    #[test]
+    fn a_link_is_not_silent_for_what_it_lost_before_it_was_idle() {
+        struct All;
+        impl Packets for All {
+            fn has_arrived(&self, _: Seq) -> bool {
+                true
+            }
+            fn was_put_once(&self, _: Seq) -> bool {
+                false
+            }
+        }
+        let at = |ms: u64| Instant(ms * 1_000_000);
+        let mut links = Links::new(Parameters::TUNED, Scheduler::Auto, &[1, 1]);
+        links.put(at(1), 1, Some(Seq(0)), 1500);
+        // It has gone again on the other link, which the peer answers.
+        let (put, _) = links.put(at(2), 0, Some(Seq(0)), 1500);
+        links.land(&All);
+        links.arrived(put);
+        links.put(at(1000), 1, Some(Seq(1)), 1500);
+        links.handle_timeout(at(1000));
+        assert!(links.all[1].is_up());
+        let (put, _) = links.put(at(1001), 0, Some(Seq(2)), 1500);
+        links.arrived(put);
+        links.handle_timeout(at(1009));
+        assert!(links.all[1].is_up(), "it may still answer");
+        links.handle_timeout(at(1012));
+        assert!(!links.all[1].is_up());
+    }
 }
