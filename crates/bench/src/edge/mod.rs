@@ -62,7 +62,7 @@ fn bench(args: &EdgeBenchArgs) -> Result<ExitCode> {
         for &mtu in &plan.mtus {
             if let Err(why) = measure(args, &plan, links, mtu, &mut report) {
                 let why = why.context(format!("{} MTU {mtu}", links.name));
-                if report.rows.is_empty() && report.failures.is_empty() {
+                if report.is_empty() {
                     return Err(why);
                 }
                 // What other links have shown counts.
@@ -83,7 +83,7 @@ fn bench(args: &EdgeBenchArgs) -> Result<ExitCode> {
 /// Measures all that is planned on these links.
 fn measure(args: &EdgeBenchArgs, plan: &Plan, links: &Configuration, mtu: u32, report: &mut Report) -> Result<()> {
     let place = Place::new(links, mtu, &plan.settings)?;
-    if report.rows.is_empty() && report.failures.is_empty() {
+    if report.is_empty() {
         eprintln!("weir edge bench: {}; links shaped by tc", place.stage.describe());
     }
     eprintln!("{} MTU {mtu} …", links.name);

@@ -73,6 +73,11 @@ impl Comparison {
 }
 
 impl Report {
+    /// Whether nothing has been measured yet.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.failures.is_empty()
+    }
+
     /// As text.
     pub fn text(&self) -> String {
         let mut text = if self.rows.is_empty() { String::new() } else { self.tests() };
