@@ -1,0 +1,106 @@
+//! Registered memory by key: for atomics, which this process performs itself, and for endpoints that prefetch it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use weir_msg::{Errno, Operator, Update, result};
+
+/// The registered memory of a domain by key, for atomics, which this process performs itself.
+#[derive(Default)]
+pub struct Keys {
+    memory: Mutex<HashMap<u32, Registered>>,
+    /// Endpoints of the domain.
+    listeners: Mutex<Vec<Weak<dyn Listener>>>,
+}
+
+/// Hears of registered memory.
+pub trait Listener: Send + Sync {
+    /// The program has registered memory that peers may use.
+    fn registered(&self, memory: &Registered);
+    /// The registration with this key has ended.
+    fn deregistered(&self, lkey: u32);
+}
+
+/// Memory that peers may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Registered {
+    pub lkey: u32,
+    pub addr: u64,
+    pub len: u64,
+    pub readable: bool,
+    pub writable: bool,
+}
+
+impl Keys {
+    /// Adds memory with this key.
+    pub fn add(&self, rkey: u32, memory: Registered) {
+        if let Ok(mut keys) = self.memory.lock() {
+            keys.insert(rkey, memory);
+        }
+        self.listeners().iter().for_each(|listener| listener.registered(&memory));
+    }
+
+    /// Removes the memory with this key.
+    pub fn remove(&self, rkey: u32) {
+        let removed = self.memory.lock().ok().and_then(|mut keys| keys.remove(&rkey));
+        if let Some(memory) = removed {
+            self.listeners().iter().for_each(|listener| listener.deregistered(memory.lkey));
+        }
+    }
+
+    /// Tells a listener of all memory, and from now on of changes.
+    pub fn listen(&self, listener: &Arc<impl Listener + 'static>) {
+        let known: Vec<Registered> =
+            self.memory.lock().map(|keys| keys.values().copied().collect()).unwrap_or_default();
+        known.iter().for_each(|memory| listener.registered(memory));
+        if let Ok(mut listeners) = self.listeners.lock() {
+            listeners.retain(|known| known.strong_count() > 0);
+            let weak: Weak<dyn Listener> = Arc::downgrade(listener) as Weak<dyn Listener>;
+            listeners.push(weak);
+        }
+    }
+
+    fn listeners(&self) -> Vec<Arc<dyn Listener>> {
+        self.listeners.lock().map(|all| all.iter().filter_map(Weak::upgrade).collect()).unwrap_or_default()
+    }
+
+    /// Performs an atomic on behalf of a peer, and returns the value before. EACCES: the key does not permit it.
+    pub fn update(&self, update: &Update) -> Result<u64, Errno> {
+        let denied = Errno(libc::EACCES);
+        let size = update.datatype.size() as u64;
+        // Memory stays registered meanwhile: closing it takes the lock.
+        let keys = self.memory.lock().map_err(|_| denied)?;
+        let memory = keys.get(&update.rkey).ok_or(denied)?;
+        let inside = update.addr >= memory.addr
+            && update.addr.checked_add(size).is_some_and(|end| end <= memory.addr + memory.len);
+        let permitted = if update.operator == Operator::Read { memory.readable } else { memory.writable };
+        if !inside || !permitted || !update.addr.is_multiple_of(size) {
+            return Err(denied);
+        }
+        let next = |old| result(update.operator, update.datatype, old, update.operand, update.compare);
+        // SAFETY: aligned memory of the program, which it has registered for this.
+        Ok(unsafe { exchange(update.addr, size, next) })
+    }
+}
+
+/// Replaces an element by `next` of it, atomically, and returns the element before.
+///
+/// # Safety
+/// The element is in the program's memory, and aligned.
+unsafe fn exchange(addr: u64, size: u64, next: impl Fn(u64) -> u64) -> u64 {
+    macro_rules! exchange {
+        ($atomic:ty, $plain:ty) => {{
+            // SAFETY: the caller's element.
+            let element = unsafe { <$atomic>::from_ptr(std::ptr::with_exposed_provenance_mut(addr as usize)) };
+            let update = |old: $plain| Some(next(u64::from(old)) as $plain);
+            let updated = element.fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
+            u64::from(updated.unwrap_or_else(|old| old))
+        }};
+    }
+    match size {
+        1 => exchange!(AtomicU8, u8),
+        2 => exchange!(AtomicU16, u16),
+        4 => exchange!(AtomicU32, u32),
+        _ => exchange!(AtomicU64, u64),
+    }
+}

@@ -1,0 +1,254 @@
+//! Connections: on demand, when both sides connect at once, refused, and lost.
+//!
+//! Of two connections that cross, the one stays that the endpoint with the lower name began. The other endpoint's
+//! request is refused as crossing, and that endpoint waits for the request of the lower one, or tries again.
+
+use crate::endpoint::Endpoint;
+use crate::event::{Failure, Reason};
+use crate::flow::{Flow, Room};
+use crate::hello::{Hello, Rejection};
+use crate::ids::{OpId, PeerId};
+use crate::ops::{Content, Op, Receive, ReceiveState};
+use crate::peer::{Connected, Into, State};
+use crate::port::{ConnectionId, Errno, Port, Slot};
+use crate::queue::SendQueue;
+use std::time::Duration;
+
+/// After a refusal as crossing, an endpoint waits so long for the other connection before it connects again.
+const EXPECTS: Duration = Duration::from_millis(500);
+const ECONNREFUSED: i32 = 111;
+const ENOMEM: i32 = 12;
+
+/// What a connection can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Depth {
+    /// Most requests in the send queue.
+    pub requests: usize,
+    /// Longest inline request, bytes.
+    pub inline: usize,
+}
+
+/// What becomes of a peer's request for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// [`Port::accept`] has been called.
+    Accepted,
+    /// The port refuses it, with this reason.
+    Rejected(Rejection),
+}
+
+impl Endpoint {
+    /// A peer asks for a connection.
+    pub fn incoming(&mut self, port: &mut impl Port, connection: ConnectionId, hello: Option<&Hello>) -> Verdict {
+        let Some(hello) = hello else { return Verdict::Rejected(Rejection::Version) };
+        let id = self.peer(&hello.name);
+        let stays = hello.name > self.name;
+        match self.peer_mut(id).state {
+            State::Connecting { .. } if stays => return Verdict::Rejected(Rejection::Crossing),
+            // The request crossed one of this side. If it is a new one, the peer has lost the connection, of which this side
+            // hears, too; then the peer's next request is accepted.
+            State::Connected(_) if stays => {
+                self.probe(port, id);
+                return Verdict::Rejected(Rejection::Crossing);
+            }
+            // The peer has lost the connection, and this side has not noticed yet.
+            State::Connected(_) => self.lost_peer(port, id, Failure::Disconnected),
+            _ => self.disconnect(port, id),
+        }
+        let Some(receives) = self.receives_for_connection(port) else {
+            return Verdict::Rejected(Rejection::Resources);
+        };
+        let own = self.hello(id);
+        if port.accept(connection, &own, &receives).is_err() {
+            self.free_slots(port, receives);
+            return Verdict::Rejected(Rejection::Resources);
+        }
+        let peer = self.peer_mut(id);
+        peer.receives = receives;
+        peer.state = State::Accepting { connection };
+        self.connections.insert(connection, id);
+        self.greeted(id, hello);
+        Verdict::Accepted
+    }
+
+    /// A connection is established. `hello`: what the peer says, if this side has connected.
+    pub fn established(
+        &mut self,
+        port: &mut impl Port,
+        now: Duration,
+        connection: ConnectionId,
+        hello: Option<&Hello>,
+        depth: Depth,
+    ) {
+        let Some(&id) = self.connections.get(&connection) else { return };
+        if let Some(hello) = hello {
+            self.greeted(id, hello);
+        }
+        let Some(Hello { receives, slot, unexpected: window, .. }) = self.peer_mut(id).hello else {
+            // It speaks another protocol.
+            self.lost_peer(port, id, Failure::Unreachable(Reason::Rejected(Rejection::Version)));
+            return;
+        };
+        // Messages from before the connection, of which some may have matched since the peer was told.
+        let told = self.peer_mut(id).told_unexpected;
+        let (own, waiting) = (self.settings, self.unexpected_of(id));
+        let room = Room { receives: own.receive_slots, window: own.unexpected.saturating_sub(told) };
+        self.peer_mut(id).state = State::Connected(Box::new(Connected {
+            id: connection,
+            queue: SendQueue::new(depth.requests, depth.inline),
+            flow: Flow::new(room, Room { receives, window }, told.saturating_sub(waiting)),
+            longest: own.slot.min(slot) as usize,
+        }));
+        self.step(port, now, id);
+    }
+
+    /// A connection of this side is not established: the peer refuses it, or it cannot be reached.
+    pub fn refused(&mut self, port: &mut impl Port, now: Duration, connection: ConnectionId, reason: Reason) {
+        let Some(&id) = self.connections.get(&connection) else { return };
+        let State::Connecting { since, .. } = self.peer_mut(id).state else {
+            self.lost_peer(port, id, Failure::Unreachable(reason));
+            return;
+        };
+        self.disconnect(port, id);
+        let refused = matches!(reason, Reason::System(Errno(ECONNREFUSED)));
+        let again = reason == Reason::Rejected(Rejection::Crossing) || refused;
+        if again && now < since + self.settings.connect_within {
+            self.peer_mut(id).state = State::Expecting { since, again: now + EXPECTS };
+            self.wake(id);
+        } else {
+            self.lost_peer(port, id, Failure::Unreachable(reason));
+        }
+    }
+
+    /// A connection has ended, or a request on it has failed.
+    pub fn lost(&mut self, port: &mut impl Port, connection: ConnectionId) {
+        if let Some(&id) = self.connections.get(&connection) {
+            self.lost_peer(port, id, Failure::Disconnected);
+        }
+    }
+
+    /// Connects to a peer for which something waits.
+    pub(crate) fn connect(&mut self, port: &mut impl Port, now: Duration, id: PeerId) {
+        let within = self.settings.connect_within;
+        let since = match self.peer_mut(id).state {
+            State::Idle => now,
+            State::Expecting { since, again } if now >= again => since,
+            State::Connecting { since, .. } if now >= since + within => {
+                self.lost_peer(port, id, Failure::Unreachable(Reason::Timeout));
+                return;
+            }
+            _ => return,
+        };
+        let (name, own) = (self.peer_mut(id).name, self.hello(id));
+        let Some(receives) = self.receives_for_connection(port) else {
+            self.lost_peer(port, id, Failure::Unreachable(Reason::System(Errno(ENOMEM))));
+            return;
+        };
+        match port.connect(&name, &own, &receives) {
+            Ok(connection) => {
+                let peer = self.peer_mut(id);
+                peer.receives = receives;
+                peer.state = State::Connecting { connection, since };
+                self.connections.insert(connection, id);
+            }
+            Err(errno) => {
+                self.free_slots(port, receives);
+                self.lost_peer(port, id, Failure::Unreachable(Reason::System(errno)));
+            }
+        }
+    }
+
+    /// What a peer says of itself, if it is the peer that it should be.
+    fn greeted(&mut self, id: PeerId, hello: &Hello) {
+        let peer = self.peer_mut(id);
+        peer.hello = Some(*hello).filter(|hello| hello.name == peer.name);
+    }
+
+    /// Bounce buffers for the receives of a connection. `None`: no memory is left.
+    fn receives_for_connection(&mut self, port: &mut impl Port) -> Option<Vec<Slot>> {
+        let mut receives = Vec::new();
+        for _ in 0..self.settings.receive_slots {
+            let Some(slot) = port.new_slot() else {
+                self.free_slots(port, receives);
+                return None;
+            };
+            self.counters.pin(self.settings.slot.into());
+            receives.push(slot);
+        }
+        Some(receives)
+    }
+
+    /// Ends the connection to a peer, but nothing else.
+    pub(crate) fn disconnect(&mut self, port: &mut impl Port, id: PeerId) {
+        let peer = &mut self.peers[id.0 as usize];
+        if let Some(connection) = peer.connection() {
+            port.disconnect(connection);
+            self.connections.remove(&connection);
+            // The port may use the number again.
+            self.broken.retain(|&broken| broken != connection);
+        }
+        if let State::Connected(connected) = &mut peer.state {
+            self.free_slots.extend(connected.queue.drain().filter_map(|posted| posted.slot));
+        }
+        (peer.state, peer.hello) = (State::Idle, None);
+        let receives = std::mem::take(&mut peer.receives);
+        self.free_slots(port, receives);
+    }
+
+    /// Ends all that has to do with a peer.
+    pub(crate) fn lost_peer(&mut self, port: &mut impl Port, id: PeerId, failure: Failure) {
+        self.disconnect(port, id);
+        let peer = self.peer_mut(id);
+        peer.answers.clear();
+        peer.pending.clear();
+        (peer.announcing, peer.announced) = (0, 0);
+        let assembly = peer.assembly.take();
+        self.forget_unexpected(id, assembly.map(|assembly| assembly.into));
+        let of_peer = |op: &Op| match op {
+            Op::Send(send) => send.to == id,
+            Op::Rma(rma) => rma.to == id,
+            Op::Atomic(atomic) => atomic.to == id,
+            Op::Receive(Receive { state: ReceiveState::Matched(matched), .. }) => matched.from == id,
+            Op::Receive(_) => false,
+        };
+        let ended: Vec<OpId> = self.ops.iter().filter(|(_, op)| of_peer(op)).map(|(op, _)| op as OpId).collect();
+        for op in ended {
+            self.fail(port, op, failure);
+        }
+        for tagged in [true, false] {
+            for receive in self.matching(tagged).remove_receives_from(id) {
+                self.fail_posted(receive, failure);
+            }
+        }
+    }
+
+    /// An operation that has begun fails.
+    pub(crate) fn fail(&mut self, port: &mut impl Port, op: OpId, failure: Failure) {
+        match self.ops.get(op as usize) {
+            Some(Op::Send(_)) => self.end_send(port, op, Err(failure)),
+            Some(Op::Rma(_)) => self.end_rma(port, op, Err(failure)),
+            Some(Op::Atomic(_)) => self.end_atomic(op, Err(failure)),
+            Some(Op::Receive(_)) => self.end_receive(port, op, Err(failure)),
+            None => {}
+        }
+    }
+
+    /// Messages of a peer that are not here as a whole are lost with it.
+    fn forget_unexpected(&mut self, from: PeerId, incomplete: Option<Into>) {
+        let lost = |id: usize, content: &Content| match content {
+            Content::Announced { .. } => true,
+            Content::Here(_) => incomplete == Some(Into::Unexpected(id as u32)),
+        };
+        let of_peer =
+            self.unexpected.iter().filter(|(id, waiting)| waiting.from == from && lost(*id, &waiting.content));
+        let gone: Vec<usize> = of_peer.map(|(id, _)| id).collect();
+        for id in gone {
+            let waiting = self.unexpected.remove(id);
+            if matches!(waiting.content, Content::Here(_)) {
+                self.counters.unexpected_bytes -= waiting.len;
+            }
+            self.matching(waiting.envelope.tag.is_some()).remove_message(id as u32);
+            self.claimed.retain(|_, &mut claimed| claimed != id as u32);
+        }
+    }
+}

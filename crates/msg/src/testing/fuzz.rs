@@ -1,0 +1,3 @@
+//! x
+/// x
+pub fn fuzz(_bytes: &[u8]) {}
