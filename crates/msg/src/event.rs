@@ -13,7 +13,7 @@ pub struct Event {
     pub kind: Kind,
     /// The program wants to know of it even if it has succeeded.
     pub reported: bool,
-    /// Bytes received. Of other operations, bytes of the operation.
+    /// Bytes received. Of other operations, bytes of the operation. Of a WRITE by a peer in several requests, those of the last.
     pub len: u64,
     /// The received message's tag.
     pub tag: Option<u64>,

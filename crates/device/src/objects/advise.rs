@@ -25,6 +25,10 @@ impl Pd {
         let ranges = list.iter().map(|sge| self.advised(advice, sge)).collect::<Result<Vec<_>, _>>()?;
         for (region, pages) in ranges {
             region.counters.add(|c| &c.page_prefetch, 1);
+            // Programs ask for the same pages again and again, because they cannot know whether they are still present.
+            let write = advice == Advice::PrefetchWrite;
+            let missing = region.first_missing(pages.clone(), write);
+            let pages = missing.unwrap_or(pages.end)..pages.end;
             if pages.is_empty() {
                 region.counters.add(|c| &c.page_prefetch_handled, 1);
             } else if advice == Advice::PrefetchNoFault {
@@ -32,11 +36,11 @@ impl Pd {
                 enter_present(&region, pages);
                 region.counters.add(|c| &c.page_prefetch_handled, 1);
             } else if wait {
-                let result = fetch(&region, pages, advice == Advice::PrefetchWrite);
+                let result = fetch(&region, pages, write);
                 region.counters.add(|c| &c.page_prefetch_handled, 1);
                 result?;
             } else {
-                region.resolver.prefetch(&region, pages, advice == Advice::PrefetchWrite);
+                region.resolver.prefetch(&region, pages, write);
             }
         }
         Ok(())

@@ -80,6 +80,11 @@ impl OnDemand {
         start..own.end.min(other.end).max(start)
     }
 
+    /// The first of these pages that is not in the table.
+    pub(crate) fn first_missing(&self, pages: Range<u64>, write: bool) -> Option<u64> {
+        self.table.first_missing(pages, write)
+    }
+
     /// A snapshot of its counters.
     pub fn describe(&self) -> OfRegion {
         OfRegion {

@@ -158,7 +158,8 @@ fn mr_mode(asked: &Asked<'_>) -> c_int {
     let rma = asked.hints.is_none_or(|hints| hints.caps == 0 || hints.caps & (FI_RMA | FI_ATOMIC) != 0);
     let basic = hinted(asked, |hints| hints.domain_attr).is_some_and(|hint| hint.mr_mode == FI_MR_BASIC);
     match rma {
-        _ if FI_VERSION_LT(asked.version, FI_VERSION(1, 5)) || basic => FI_MR_BASIC,
+        // MPICH first asks with version 0.0, and takes what it gets as bits.
+        _ if basic || asked.version != 0 && FI_VERSION_LT(asked.version, FI_VERSION(1, 5)) => FI_MR_BASIC,
         true => MR_MODE,
         false => 0,
     }

@@ -73,7 +73,7 @@ impl Memory {
 
     /// As [`Self::allocate`], in pages of its own.
     pub fn allocate_pages(&mut self, len: u64) -> u64 {
-        self.allocated = self.allocated.next_multiple_of(PAGE) - 16;
+        self.allocated = (self.allocated + 16).next_multiple_of(PAGE) - 16;
         let addr = self.allocate(len);
         self.allocated = self.allocated.next_multiple_of(PAGE);
         addr

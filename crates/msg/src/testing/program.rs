@@ -38,8 +38,6 @@ pub struct Receive {
 #[derive(Debug)]
 struct Sent {
     call: Send,
-    /// No event tells of its end.
-    injected: bool,
     ended: Option<Result<(), Failure>>,
     /// The receive that has taken it.
     matched: Option<usize>,
@@ -147,7 +145,7 @@ impl Program {
         let context = self.context(Op::Send(number));
         let buffer = self.buffer(call.from, call.len, call.pieces);
         self.fill(call.from, &buffer, number as u64);
-        self.sends.push(Sent { call, injected: false, ended: None, matched: None });
+        self.sends.push(Sent { call, ended: None, matched: None });
         let envelope = Envelope { tag: call.tag, data: Some(number as u64) };
         let report = self.mesh.rng.once_in(2);
         let send = SendCall { to, envelope, buffer, matched: call.matched, context, report };
@@ -164,7 +162,7 @@ impl Program {
             self.mesh.with(call.from, |endpoint, port, now| endpoint.inject(port, now, to, envelope, &bytes));
         bytes.fill(0);
         if result.is_ok() {
-            self.sends.push(Sent { call, injected: true, ended: Some(Ok(())), matched: None });
+            self.sends.push(Sent { call, ended: Some(Ok(())), matched: None });
         }
         result.is_ok()
     }
@@ -332,6 +330,19 @@ impl Program {
         close(&mut self.mesh, windows);
     }
 
+    /// A process ends, with all its operations. `silently`: its peers do not hear of it before they send.
+    pub fn kill(&mut self, node: usize, silently: bool) {
+        self.take_events();
+        self.mesh.kill(node, silently);
+        self.mesh.nodes[node].events.clear();
+        self.may_fail.push(node);
+        let gone = Some(Err(Failure::Disconnected));
+        self.sends.iter_mut().filter(|sent| sent.call.from == node).for_each(|sent| sent.ended = sent.ended.or(gone));
+        for receive in self.receives.iter_mut().filter(|receive| receive.call.node == node) {
+            receive.ended = receive.ended.or(gone);
+        }
+    }
+
     /// Messages and receives that have not ended.
     pub fn open(&self) -> (usize, usize) {
         let sends = self.sends.iter().filter(|sent| sent.ended.is_none()).count();
@@ -355,8 +366,10 @@ impl Program {
 
     /// The messages that no receive has taken, as receives for them would be.
     pub fn missing_receives(&self) -> Vec<Receive> {
+        let lost = |node: &usize| self.may_fail.contains(node);
         let waiting = self.sends.iter().filter(|sent| sent.matched.is_none() && !matches!(sent.ended, Some(Err(_))));
         waiting
+            .filter(|sent| !lost(&sent.call.from) && !lost(&sent.call.to))
             .map(|Sent { call, .. }| Receive {
                 tagged: call.tag.is_some(),
                 from: Some(call.from),
@@ -392,7 +405,8 @@ impl Program {
     }
 
     fn lost(&self, sent: &Sent) -> bool {
-        matches!(sent.ended, Some(Err(_))) || (sent.injected && !self.may_fail.is_empty()) || !self.may_fail.is_empty()
+        let nodes = [sent.call.from, sent.call.to];
+        matches!(sent.ended, Some(Err(_))) || nodes.iter().any(|node| self.may_fail.contains(node))
     }
 }
 
