@@ -19,7 +19,7 @@ DIST := $(TARGET)/dist
 # What distributable files are called, and the tarball's folder.
 RELEASE := weir-$(VERSION)-$(MACHINE)
 
-.PHONY: help demo build bin lib edge tools share dist deb test test-all test-interop test-packages test-examples test-strangers test-ci soak conformance lab-figures lint install install-built uninstall clean
+.PHONY: help demo build bin lib edge fabric tools share dist deb test test-all test-interop test-packages test-examples test-strangers test-ci soak conformance lab-figures lint install install-built uninstall clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -31,7 +31,7 @@ demo: ## Install missing packages, build, and run perftest over Weir beside iper
 	@if [ "$$(id -u)" != 0 ]; then echo "Not root: no network namespaces; the demonstration runs on loopback."; fi
 	$(STAGE)/bin/weir demo
 
-build: bin lib edge tools share ## Build all into target/weir
+build: bin lib edge fabric tools share ## Build all into target/weir
 
 bin:
 	cargo build --release -p weir-cli
@@ -50,6 +50,10 @@ edge: ## Build libweir-edge, with its header and manual page
 	install -D -m 644 crates/edge-c/include/weir/edge.h $(STAGE)/include/weir/edge.h
 	mkdir -p $(STAGE)/lib/pkgconfig
 	sed 's/@VERSION@/$(VERSION)/' contrib/weir-edge.pc.in > $(STAGE)/lib/pkgconfig/weir-edge.pc
+
+fabric: ## Build libfabric's provider weir-odp
+	cargo build --release -p weir-fabric
+	install -D $(TARGET)/release/libweir_odp_fi.so $(STAGE)/lib/weir/libweir-odp-fi.so
 
 # Weir's C programs beside the adapter: weir-verify checks every byte, weir-odp measures paging, weir-micro is the
 # papers' micro-benchmark, weir-crowd is many processes at once.

@@ -10,6 +10,7 @@ mod invalidation;
 mod lab;
 mod library;
 mod manual;
+mod messaging;
 mod options;
 mod profiles;
 mod run;

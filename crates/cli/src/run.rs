@@ -1,6 +1,7 @@
 //! `weir run`: replaces itself by the program (exec), with the environment that loads Weir.
 
 use crate::environment;
+use crate::messaging;
 use crate::options::Options;
 use crate::signals;
 use anyhow::{Context, Result};
@@ -19,6 +20,11 @@ pub struct RunArgs {
     #[command(flatten)]
     options: Options,
 
+    /// Whether MPI launchers (mpirun, mpiexec) are told to send messages by libfabric's provider weir-odp. `auto` (default):
+    /// unless the command or the environment chooses components, as `--mca pml ucx` does; `off`: never
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "off"])]
+    mpi: String,
+
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
@@ -28,11 +34,18 @@ pub struct RunArgs {
 /// be run, 127 if it does not exist, 125 if an option of `weir run` is wrong.
 pub fn run(args: &RunArgs) -> ExitCode {
     let prepared = environment::variables(&args.options);
-    let variables = match prepared {
+    let (program, words) = args.command.split_first().expect("clap asks for at least one word");
+    let found = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let messaging = |mut variables: Vec<_>| {
+        if !args.options.system {
+            variables.extend(messaging::variables(program, words, args.mpi == "auto", found)?);
+        }
+        Ok(variables)
+    };
+    let variables = match prepared.and_then(messaging) {
         Ok(variables) => variables,
         Err(error) => return refuse(125, &error),
     };
-    let (program, words) = args.command.split_first().expect("clap asks for at least one word");
     if let Err(error) = check_not_setuid(program) {
         return refuse(126, &error);
     }

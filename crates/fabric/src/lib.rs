@@ -21,6 +21,7 @@ mod event_queue;
 mod fabric;
 mod guard;
 mod info;
+mod monitor;
 mod objects;
 mod progress;
 mod provider;

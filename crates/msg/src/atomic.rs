@@ -25,7 +25,7 @@ impl AtomicKind {
     }
 }
 
-/// Declares an enumeration whose variants have the numbers of a C enumeration.
+/// Declares an enumeration: its variants have the numbers of a C enumeration.
 macro_rules! coded {
     ($(#[$doc:meta])* $name:ident { $($variant:ident = $code:literal,)* }) => {
         $(#[$doc])*

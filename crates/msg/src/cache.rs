@@ -85,6 +85,11 @@ impl Cache {
         id
     }
 
+    /// A registration that the caller uses ends with that use.
+    pub fn use_once(&mut self, id: RegionId) {
+        self.regions[id].gone = true;
+    }
+
     /// A registration that the caller uses.
     pub fn get(&self, id: RegionId) -> &Cached {
         &self.regions[id]

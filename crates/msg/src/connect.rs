@@ -8,7 +8,7 @@ use crate::event::{Failure, Reason};
 use crate::flow::{Flow, Room};
 use crate::hello::{Hello, Rejection};
 use crate::ids::{OpId, PeerId};
-use crate::ops::{Content, Op, Receive, ReceiveState};
+use crate::ops::{Content, Op};
 use crate::peer::{Connected, Into, State};
 use crate::port::{ConnectionId, Errno, Port, Slot};
 use crate::queue::SendQueue;
@@ -112,7 +112,7 @@ impl Endpoint {
         self.disconnect(port, id);
         let refused = matches!(reason, Reason::System(Errno(ECONNREFUSED)));
         let again = reason == Reason::Rejected(Rejection::Crossing) || refused;
-        if again && now < since + self.settings.connect_within {
+        if again && now + EXPECTS < since + self.settings.connect_within {
             self.peer_mut(id).state = State::Expecting { since, again: now + EXPECTS };
             self.wake(id);
         } else {
@@ -120,7 +120,8 @@ impl Endpoint {
         }
     }
 
-    /// A connection has ended, or a request on it has failed.
+    /// A connection has ended. Completions that the adapter has reported before are told first, or operations that have
+    /// succeeded or been denied end as disconnected.
     pub fn lost(&mut self, port: &mut impl Port, connection: ConnectionId) {
         if let Some(&id) = self.connections.get(&connection) {
             self.lost_peer(port, id, Failure::Disconnected);
@@ -204,14 +205,8 @@ impl Endpoint {
         (peer.announcing, peer.announced) = (0, 0);
         let assembly = peer.assembly.take();
         self.forget_unexpected(id, assembly.map(|assembly| assembly.into));
-        let of_peer = |op: &Op| match op {
-            Op::Send(send) => send.to == id,
-            Op::Rma(rma) => rma.to == id,
-            Op::Atomic(atomic) => atomic.to == id,
-            Op::Receive(Receive { state: ReceiveState::Matched(matched), .. }) => matched.from == id,
-            Op::Receive(_) => false,
-        };
-        let ended: Vec<OpId> = self.ops.iter().filter(|(_, op)| of_peer(op)).map(|(op, _)| op as OpId).collect();
+        let of_peer = self.ops.iter().filter(|(_, op)| op.peer() == Some(id));
+        let ended: Vec<OpId> = of_peer.map(|(op, _)| op as OpId).collect();
         for op in ended {
             self.fail(port, op, failure);
         }

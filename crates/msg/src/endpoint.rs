@@ -54,6 +54,8 @@ pub struct Endpoint {
     pub(crate) has_computed: bool,
     /// When it waited last.
     pub(crate) waited: Duration,
+    /// When connections were probed last.
+    pub(crate) probed: Duration,
 }
 
 /// Registered memory of the program that peers may use.
@@ -104,6 +106,7 @@ impl Endpoint {
             computed: None,
             has_computed: false,
             waited: Duration::ZERO,
+            probed: Duration::ZERO,
         }
     }
 

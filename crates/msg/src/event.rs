@@ -42,7 +42,9 @@ pub enum Kind {
     Write,
     Read,
     /// An atomic; does it return values?
-    Atomic { fetches: bool },
+    Atomic {
+        fetches: bool,
+    },
     /// A peer has written and attached data.
     WrittenByPeer,
 }

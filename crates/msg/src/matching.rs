@@ -85,6 +85,11 @@ impl<R: Copy + PartialEq, M: Copy + PartialEq> Matching<R, M> {
         gone.into_iter().map(|(_, receive)| receive).collect()
     }
 
+    /// The peers from which receives only take messages.
+    pub fn senders(&self) -> impl Iterator<Item = PeerId> + '_ {
+        self.receives.iter().filter_map(|(pattern, _)| pattern.from)
+    }
+
     /// All receives, in order.
     pub fn receives(&self) -> impl Iterator<Item = R> + '_ {
         self.receives.iter().map(|&(_, receive)| receive)

@@ -170,6 +170,19 @@ pub(crate) enum Content {
     Announced { id: u32, source: RemoteBuffer },
 }
 
+impl Op {
+    /// The peer that it has to do with. `None`: a receive that has not matched.
+    pub fn peer(&self) -> Option<PeerId> {
+        match self {
+            Op::Send(send) => Some(send.to),
+            Op::Rma(rma) => Some(rma.to),
+            Op::Atomic(atomic) => Some(atomic.to),
+            Op::Receive(Receive { state: ReceiveState::Matched(matched), .. }) => Some(matched.from),
+            Op::Receive(_) => None,
+        }
+    }
+}
+
 impl Source {
     /// Bytes.
     pub fn len(&self) -> u64 {

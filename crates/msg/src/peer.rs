@@ -28,7 +28,7 @@ pub(crate) struct Peer {
     pub announced: u32,
     /// Bounce buffers that are posted as receives on its connection.
     pub receives: Vec<Slot>,
-    /// The message whose parts are arriving.
+    /// The message of which parts are arriving.
     pub assembly: Option<Assembly>,
     /// It is in the list of peers that have something to do.
     pub busy: bool,
@@ -83,7 +83,7 @@ pub(crate) enum Answer {
     AtomicDone { id: u32, refused: bool, values: Vec<u8> },
 }
 
-/// A message whose parts arrive.
+/// A message of which parts arrive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Assembly {
     pub into: Into,

@@ -98,6 +98,17 @@ pub trait Port {
     /// Asks for the pages of a range of registered on-demand memory, and does not wait for them.
     fn prefetch(&mut self, lkey: u32, addr: u64, len: u64, write: bool);
 
+    /// Reports from now on by [`Self::next_gone`] when this memory of the program goes away. False: it cannot, so that a pinned
+    /// registration of it must not outlive its operation.
+    fn watch(&mut self, _addr: u64, _len: u64) -> bool {
+        true
+    }
+
+    /// The next range (address, bytes) of watched memory that has gone away, or has become other memory.
+    fn next_gone(&mut self) -> Option<(u64, u64)> {
+        None
+    }
+
     /// The number of pages that the adapter has lost so far. `None`: the adapter does not tell.
     fn invalidations(&mut self) -> Option<u64> {
         None

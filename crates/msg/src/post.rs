@@ -96,6 +96,7 @@ impl Endpoint {
         // A request that the adapter refuses ends with the others, when the connection does.
         connected.queue.push(posted, signaled);
         if result.is_err() {
+            connected.queue.refuse();
             self.broken.push(connection);
         }
     }

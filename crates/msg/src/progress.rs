@@ -8,10 +8,13 @@ use crate::ops::{Op, Receive, ReceiveState, SendState};
 use crate::peer::Answer;
 use crate::port::{ConnectionId, Port, Work};
 use crate::post::{Body, Step};
-use crate::queue::Posted;
+use crate::queue::{Posted, SendQueue};
 use crate::registrar::pages;
 use crate::scheme::Moment;
 use std::time::Duration;
+
+/// So often is a connection probed.
+const PROBES: Duration = Duration::from_secs(1);
 
 impl Endpoint {
     /// A signalled request has completed, and with it all before it.
@@ -53,6 +56,10 @@ impl Endpoint {
             self.waits_again(port, now);
         }
         self.waited = now;
+        if now >= self.probed + PROBES {
+            self.probed = now;
+            self.probe_awaited(port);
+        }
         while let Some(connection) = self.broken.pop() {
             self.lost(port, connection);
         }
@@ -75,12 +82,29 @@ impl Endpoint {
 
     /// Finds out whether a connection has ended: if nothing is on its way to the peer, something is sent.
     pub(crate) fn probe(&mut self, port: &mut impl Port, peer: PeerId) {
-        if self.peer_mut(peer).connected().is_some_and(|connected| connected.queue.is_empty()) {
+        let silent = |queue: &SendQueue| queue.is_empty() || queue.ends_unsignaled();
+        if self.peer_mut(peer).connected().is_some_and(|connected| silent(&connected.queue)) {
             self.post_nothing(port, peer);
         }
     }
 
-    /// Posts a request that does nothing, and whose end is reported.
+    /// Probes connections on which this side waits for the peer, which may have ended without a word.
+    fn probe_awaited(&mut self, port: &mut impl Port) {
+        let mut awaited = vec![false; self.peers.len()];
+        for (_, op) in &self.ops {
+            if let Some(peer) = op.peer() {
+                awaited[peer.0 as usize] = true;
+            }
+        }
+        for tagged in [true, false] {
+            self.matching(tagged).senders().for_each(|peer| awaited[peer.0 as usize] = true);
+        }
+        for peer in (0..self.peers.len()).filter(|&peer| awaited[peer]) {
+            self.probe(port, PeerId(peer as u32));
+        }
+    }
+
+    /// Posts a request that does nothing, so that its end is reported.
     fn post_nothing(&mut self, port: &mut impl Port, peer: PeerId) {
         if let Some(connected) = self.peer_mut(peer).connected()
             && connected.queue.has_room()
@@ -123,8 +147,9 @@ impl Endpoint {
         let peer = self.peer_mut(id);
         let tells = peer.connected().is_some_and(|connected| connected.flow.must_tell());
         // Answers tell it, too.
-        let told =
-            !tells || !peer.answers.is_empty() || self.post_message(port, id, Message::Credit, Body::NONE, None) == Step::Done;
+        let told = !tells
+            || !peer.answers.is_empty()
+            || self.post_message(port, id, Message::Credit, Body::NONE, None) == Step::Done;
         if !told || self.peers[id.0 as usize].has_work() {
             self.wake(id);
         }
@@ -180,7 +205,7 @@ impl Endpoint {
         self.synchronises(port, now);
     }
 
-    /// Processes synchronise: prefetches windows whose pages may be gone (Li et al., VI).
+    /// Processes synchronise: prefetches windows of which pages may be gone (Li et al., VI).
     pub(crate) fn synchronises(&mut self, port: &mut impl Port, now: Duration) {
         if self.windows.is_empty() || !self.settings.scheme.prefetches(Moment::Synchronises) {
             return;

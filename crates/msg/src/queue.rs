@@ -33,6 +33,8 @@ pub(crate) struct SendQueue {
     /// Longest inline request, bytes.
     inline: usize,
     unsignaled: u32,
+    /// The request that the adapter has refused: it never completes, and none follows.
+    refused: Option<u64>,
 }
 
 impl SendQueue {
@@ -43,7 +45,7 @@ impl SendQueue {
 
     /// Whether another request fits.
     pub fn has_room(&self) -> bool {
-        self.posted.len() < self.depth
+        self.posted.len() < self.depth && self.refused.is_none()
     }
 
     /// Longest inline request, bytes.
@@ -69,6 +71,11 @@ impl SendQueue {
         self.posted.push_back(posted);
     }
 
+    /// The adapter has refused the last request.
+    pub fn refuse(&mut self) {
+        self.refused = Some(self.first + self.posted.len() as u64 - 1);
+    }
+
     /// Whether the last request was not signalled, so that its end is not reported before another request follows.
     pub fn ends_unsignaled(&self) -> bool {
         self.unsignaled > 0 && !self.posted.is_empty()
@@ -86,7 +93,7 @@ impl SendQueue {
 
     /// The next request that has completed, if the one with this number has.
     pub fn pop(&mut self, number: u64) -> Option<Posted> {
-        if self.first > number {
+        if self.first > number || self.refused == Some(self.first) {
             return None;
         }
         let posted = self.posted.pop_front()?;

@@ -138,6 +138,9 @@ impl Registrar {
         piece: &Piece,
         writable: bool,
     ) -> Result<RegionId, Errno> {
+        while let Some((addr, len)) = port.next_gone() {
+            self.invalidate(port, counters, addr, len);
+        }
         if let Some(found) = self.cache.find(piece.addr, piece.len, writable) {
             counters.cache_hits += 1;
             return Ok(found);
@@ -148,10 +151,17 @@ impl Registrar {
         let len = end.ok_or(Errno(EFAULT))? - start;
         let (registered, writable) = self.register(port, counters, start, len, writable)?;
         counters.registrations += 1;
-        if !self.scheme.on_demand() {
-            counters.pin(len);
+        if self.scheme.on_demand() {
+            return Ok(self.cache.add(start, len, writable, registered));
         }
-        Ok(self.cache.add(start, len, writable, registered))
+        counters.pin(len);
+        // Watched before it is used, so that nothing that happens meanwhile is missed.
+        let watched = port.watch(start, len);
+        let region = self.cache.add(start, len, writable, registered);
+        if !watched {
+            self.cache.use_once(region);
+        }
+        Ok(region)
     }
 
     /// Registers memory as writable, or, if that fails and need not be, as it is.

@@ -44,7 +44,11 @@ impl Endpoint {
         let RmaCall { to, write, remote, immediate, .. } = *call;
         let asked = Asked { context: call.context, report: call.report };
         let local = Source::Program(call.local);
-        self.begin_rma(port, now, Rma { asked, to, write, local, remote, immediate, held: Held::default(), bounced: false, posted: 0 });
+        self.begin_rma(
+            port,
+            now,
+            Rma { asked, to, write, local, remote, immediate, held: Held::default(), bounced: false, posted: 0 },
+        );
     }
 
     /// Writes a peer's memory. The bytes are copied before this returns, and success is not reported.

@@ -33,7 +33,7 @@ impl Endpoint {
         self.begin_send(port, now, asked, call.to, call.envelope, Source::Program(call.buffer), call.matched);
     }
 
-    /// Sends a message whose bytes are copied before this returns. Success is not reported.
+    /// Sends a message; its bytes are copied before this returns. Success is not reported.
     ///
     /// # Panics
     /// If it is longer than [`Self::longest_injected`].

@@ -35,7 +35,7 @@ fn receive_all(mut program: Program, setup: &Setup, rng: &mut Rng) {
             turns(&mut program, setup, rng.below(4) as usize);
         }
     }
-    program.finish(0);
+    program.finish();
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn a_flood_of_unexpected_messages_stays_within_its_memory() {
         let mut rng = Rng(seed);
         let base = [Setup::tiny(), Setup::default()][seed as usize % 2].clone();
         let settings = Settings { unexpected: 5000, announced: 1000, ..base.settings };
-        let setup = Setup { nodes: 3, settings, seed, ..base };
+        let setup = Setup { nodes: 3, settings, seed, memory: 16 << 20, ..base };
         let mut program = Program::new(setup.mesh());
         let len = rng.choose(&[0, 1, 500, 900, 20_000]);
         for number in 0..200 {

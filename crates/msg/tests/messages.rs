@@ -27,7 +27,7 @@ fn all_setups() -> impl Iterator<Item = Setup> {
 
 /// Sends a message of each size, tagged or not, from several pieces to several pieces.
 fn each_size(setup: &Setup, receive_first: bool, matched: bool, to: usize) {
-    let mut program = Program::new(Setup { memory: 64 << 20, ..setup.clone() }.mesh());
+    let mut program = Program::new(Setup { memory: 4 << 20, ..setup.clone() }.mesh());
     for (at, len) in sizes(setup).into_iter().enumerate() {
         let tag = (at % 3 != 0).then_some(at as u64);
         let send = Send { from: 0, to, tag, len, pieces: 1 + at % 4, matched };
@@ -49,7 +49,7 @@ fn each_size(setup: &Setup, receive_first: bool, matched: bool, to: usize) {
         program.take_events();
         assert_eq!(program.open(), (0, 0), "{len} bytes, {:?}", setup.settings);
     }
-    program.finish(0);
+    program.finish();
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn peers_with_other_settings() {
             program.send(Send::tagged(1, 0, round as u64, len));
             program.receive(Receive::tagged(0, round as u64, len));
         }
-        program.finish(0);
+        program.finish();
     }
 }
 
@@ -111,7 +111,7 @@ fn injected_messages_leave_or_are_tried_again() {
             }
         }
         assert_eq!(refused > 0, setup.settings.injected < 1000);
-        program.finish(0);
+        program.finish();
     }
 }
 
@@ -140,7 +140,7 @@ fn a_receive_for_several_messages() {
             assert_eq!(program.matched(5), None);
             program.receive(Receive::tagged(1, 7, 1));
             program.receive(Receive::tagged(1, 7, 20_000));
-            program.finish(0);
+            program.finish();
         }
     }
 }
@@ -164,7 +164,7 @@ fn a_cancelled_receive_for_several_messages_ends_after_them() {
     assert_eq!(program.matched(0), Some(receive));
     assert_eq!(program.receive_ended(receive), Some(Err(Failure::Cancelled)));
     program.send(Send::tagged(0, 1, 8, 50_000));
-    program.finish(0);
+    program.finish();
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_receive_is_cancelled_once_and_only_before_it_matches() {
     program.take_events();
     assert_eq!(program.matched(0), Some(other));
     assert!(!program.cancel(other));
-    program.finish(0);
+    program.finish();
 }
 
 #[test]
@@ -204,6 +204,6 @@ fn messages_are_claimed_and_discarded() {
                 program.mesh.poll(1, 1);
             }
         }
-        program.finish(0);
+        program.finish();
     }
 }

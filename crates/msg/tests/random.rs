@@ -72,7 +72,7 @@ fn random_program(seed: u64) {
     }
     program.settle();
     remotes.check();
-    program.finish(1);
+    program.finish();
 }
 
 fn random_call(rng: &mut Rng, program: &mut Program, setup: &Setup, windows: &mut [Window], remotes: &mut Remotes) {

@@ -6,7 +6,7 @@ use weir_msg::{Failure, Scheme, Settings};
 fn setups() -> impl Iterator<Item = Setup> {
     let of = |scheme| Settings { scheme, ..Settings::default() };
     let settings = Scheme::ALL.into_iter().map(move |scheme| Setup { settings: of(scheme), ..Setup::default() });
-    settings.chain([Setup::tiny()]).map(|setup| Setup { memory: 32 << 20, ..setup })
+    settings.chain([Setup::tiny()]).map(|setup| Setup { memory: 8 << 20, ..setup })
 }
 
 fn each_size(setup: &Setup, to: usize, register_fails: u64) {
@@ -33,7 +33,7 @@ fn each_size(setup: &Setup, to: usize, register_fails: u64) {
     program.mesh.settle();
     remotes.take_events(&mut program);
     remotes.check();
-    program.finish(1);
+    program.finish();
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn injected_writes_are_copied_at_once() {
             let len = [0, 1, 100, longest][number as usize % 4];
             let addr = window.take(len).expect("room in the window");
             let mut bytes: Vec<u8> = (0..len).map(|at| byte_of(number, at)).collect();
-            let immediate = (number % 2 == 0).then_some(number as u32);
+            let immediate = number.is_multiple_of(2).then_some(number as u32);
             loop {
                 let key = window.key;
                 let result = program.mesh.with(0, |endpoint, port, now| {
@@ -87,7 +87,7 @@ fn injected_writes_are_copied_at_once() {
             assert!(bytes.iter().enumerate().all(|(at, &byte)| byte == byte_of(number as u64, at as u64)));
         }
         assert_eq!(remotes.immediates.len(), 20);
-        program.finish(1);
+        program.finish();
     }
 }
 
@@ -101,17 +101,17 @@ fn a_wrong_key_is_denied_and_ends_the_connection() {
             let mut program = Program::new(setup.mesh());
             let mut remotes = Remotes::default();
             let mut window = Window::new(&mut program, 1, 1 << 20);
-            let mut right = |program: &mut Program, remotes: &mut Remotes, write| {
-                let addr = window.take(5000).expect("room in the window");
-                remotes.start(program, 0, write, (window, addr), 5000)
-            };
-            let before = [right(&mut program, &mut remotes, true), right(&mut program, &mut remotes, false)];
             // A key that there is not, an address below the region, and one beyond its end.
             let far = [
                 (1, window.addr, window.key + 77),
                 (1, window.addr - 1, window.key),
                 (1, window.addr + window.len - 20, window.key),
             ];
+            let mut right = |program: &mut Program, remotes: &mut Remotes, write| {
+                let addr = window.take(5000).expect("room in the window");
+                remotes.start(program, 0, write, (window, addr), 5000)
+            };
+            let before = [right(&mut program, &mut remotes, true), right(&mut program, &mut remotes, false)];
             let denied = remotes.start_as(&mut program, 0, write, far[wrong], len, pieces, None);
             let after = right(&mut program, &mut remotes, true);
             program.may_fail = vec![0, 1];
@@ -128,7 +128,7 @@ fn a_wrong_key_is_denied_and_ends_the_connection() {
             program.mesh.settle();
             remotes.take_events(&mut program);
             assert_eq!(remotes.result(again), Some(Ok(())));
-            program.finish(1);
+            program.finish();
         }
     }
 }

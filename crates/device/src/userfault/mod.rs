@@ -7,12 +7,11 @@
 
 mod monitor;
 mod process;
-mod sys;
 
 pub use monitor::Listener;
 pub(crate) use process::{cover_again, forget_in_child, install};
 pub use process::{regions_are_ours, release, yield_to_program};
-pub use sys::{Opened, UFFDIO_REGISTER};
+pub use weir_userfault::{Opened, UFFDIO_REGISTER};
 
 use crate::Errno;
 use crate::os::descriptors;
@@ -20,11 +19,11 @@ use crate::os::locks::{RankedGuard, RankedMutex, rank};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use sys::Userfaultfd;
+use weir_userfault::Userfaultfd;
 
 /// The way in which a userfaultfd with the needed events can be opened.
 pub fn available() -> Result<Opened, Errno> {
-    Userfaultfd::open().map(|(_, opened)| opened)
+    Ok(Userfaultfd::open()?.1)
 }
 
 /// A userfaultfd, its thread, and the memory that it must not cover.
@@ -71,7 +70,7 @@ impl UnmapEvents {
         if program_ranges.overlap(&addresses) {
             return Err(Errno(libc::EBUSY));
         }
-        self.userfault.register(addresses.start, addresses.end)
+        Ok(self.userfault.register(addresses.start, addresses.end)?)
     }
 
     /// Covers the addresses again, if some of them may have been mapped anew.
@@ -233,7 +232,8 @@ mod tests {
         let (own, _) = Userfaultfd::open().unwrap();
         let memory = pages(4);
         events.cover(memory.clone()).unwrap();
-        assert_eq!(own.register(memory.start, memory.end), Err(Errno(libc::EBUSY)));
+        let refused = own.register(memory.start, memory.end).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EBUSY));
         events.yield_to_program(memory.clone());
         assert_eq!(own.register(memory.start, memory.end), Ok(()));
         assert_eq!(events.cover(memory.clone()), Err(Errno(libc::EBUSY)));
@@ -249,7 +249,7 @@ mod tests {
                 break event;
             }
         };
-        assert_eq!(event, sys::Event::Unmap { start: memory.start, end: memory.end });
+        assert_eq!(event, weir_userfault::Event::Unmap { start: memory.start, end: memory.end });
         assert_eq!(unmap.join().unwrap(), 0);
         assert_eq!(log.read(0), []);
     }

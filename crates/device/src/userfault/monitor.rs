@@ -4,9 +4,9 @@
 
 use crate::Errno;
 use crate::os::threads::spawn;
-use crate::userfault::sys::{Event, Userfaultfd};
 use std::ops::Range;
 use std::sync::Arc;
+use weir_userfault::{Event, Userfaultfd};
 
 /// Receives events.
 pub trait Listener: Send + Sync {

@@ -48,7 +48,7 @@ impl Engine {
     ) -> Result<Engine, Errno> {
         let links = Links::new(adapter, address, settings.receive_slots, PEERS)?;
         let protocol = Endpoint::new(settings, name_of(links.address()));
-        let port = VerbsPort::new(adapter, links, settings.slot as usize, keys);
+        let port = VerbsPort::new(adapter, links, &settings, keys);
         Ok(Engine { protocol, port, began: Instant::now(), looked: Duration::ZERO })
     }
 

@@ -4,11 +4,12 @@ use crate::domain::Keys;
 use crate::endpoint::links::Links;
 use crate::endpoint::numbers::send_id;
 use crate::endpoint::slots::Slots;
+use crate::monitor::Monitor;
 use crate::rdma::{Adapter, IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, Region};
 use std::collections::HashMap;
 use std::sync::Arc;
 use weir_abi::*;
-use weir_msg::{ConnectionId, Errno, Hello, Local, Name, Registered, Registration, Slot, Update, Work};
+use weir_msg::{ConnectionId, Errno, Hello, Local, Name, Registered, Registration, Settings, Slot, Update, Work};
 
 /// The adapter of an endpoint, and the memory of the process.
 pub struct VerbsPort {
@@ -17,13 +18,16 @@ pub struct VerbsPort {
     pub slots: Slots,
     regions: HashMap<u32, Region>,
     keys: Arc<Keys>,
+    /// There is one with pinned registrations, if the kernel permits it.
+    monitor: Option<Monitor>,
 }
 
 impl VerbsPort {
-    /// A port with these connections, and with bounce buffers of so many bytes.
-    pub fn new(adapter: &Arc<Adapter>, links: Links, slot: usize, keys: &Arc<Keys>) -> VerbsPort {
-        let slots = Slots::new(adapter, slot);
-        VerbsPort { adapter: adapter.clone(), links, slots, regions: HashMap::new(), keys: keys.clone() }
+    /// A port with these connections.
+    pub fn new(adapter: &Arc<Adapter>, links: Links, settings: &Settings, keys: &Arc<Keys>) -> VerbsPort {
+        let slots = Slots::new(adapter, settings.slot as usize);
+        let monitor = if settings.scheme.on_demand() { None } else { monitor() };
+        VerbsPort { adapter: adapter.clone(), links, slots, regions: HashMap::new(), keys: keys.clone(), monitor }
     }
 }
 
@@ -50,6 +54,14 @@ impl weir_msg::Port for VerbsPort {
     fn prefetch(&mut self, lkey: u32, addr: u64, len: u64, write: bool) {
         // It is advice: without it there is a page fault.
         let _ = self.adapter.prefetch(lkey, addr, len as usize, write, false);
+    }
+
+    fn watch(&mut self, addr: u64, len: u64) -> bool {
+        self.monitor.as_ref().is_some_and(|monitor| monitor.watch(addr, len))
+    }
+
+    fn next_gone(&mut self) -> Option<(u64, u64)> {
+        self.monitor.as_ref()?.next_gone()
     }
 
     fn new_slot(&mut self) -> Option<Slot> {
@@ -149,6 +161,16 @@ impl weir_msg::Port for VerbsPort {
     fn disconnect(&mut self, connection: ConnectionId) {
         self.links.take(connection);
     }
+}
+
+/// Watches pinned memory, if the kernel permits it.
+fn monitor() -> Option<Monitor> {
+    let monitor = Monitor::start();
+    if let Err(error) = &monitor {
+        let text = format!("no pin-down cache, because userfaultfd(2) fails: {error} (vm.unprivileged_userfaultfd)");
+        crate::core::warn(weir_fabric_abi::FI_LOG_MR, &text);
+    }
+    monitor.ok()
 }
 
 fn slot_range(slots: &mut Slots, slot: Slot, at: usize, len: usize) -> &mut [u8] {

@@ -3,7 +3,7 @@
 use crate::NAME;
 use crate::info::asked::{Asked, hinted};
 use crate::info::offer::{
-    DIRECTIONS, IOV_LIMIT, MAX_MESSAGE, MR_MODE, ORDER, PRIMARY, QUEUE, RX_FLAGS, SECONDARY, TX_FLAGS,
+    DIRECTIONS, IOV_LIMIT, MAX_MESSAGE, MR_MODE, ORDER, PRIMARY, QUEUE, RX_FLAGS, SECONDARY, TX_FLAGS, longest_ordered,
 };
 use std::ffi::CStr;
 use weir_fabric_abi::*;
@@ -15,7 +15,7 @@ pub fn check(asked: &Asked<'_>, settings: &Settings) -> Result<(), String> {
     none(hints.caps & !(PRIMARY | DIRECTIONS | SECONDARY), "capabilities")?;
     let formats = [FI_FORMAT_UNSPEC, FI_SOCKADDR, FI_SOCKADDR_IN, FI_SOCKADDR_IN6];
     ensure(formats.contains(&hints.addr_format), "the address format")?;
-    endpoint(asked)?;
+    endpoint(asked, settings)?;
     domain(asked)?;
     transmit(asked, settings)?;
     receive(asked)?;
@@ -29,7 +29,7 @@ pub fn check(asked: &Asked<'_>, settings: &Settings) -> Result<(), String> {
     Ok(())
 }
 
-fn endpoint(asked: &Asked<'_>) -> Result<(), String> {
+fn endpoint(asked: &Asked<'_>, settings: &Settings) -> Result<(), String> {
     let Some(hint) = hinted(asked, |hints| hints.ep_attr) else { return Ok(()) };
     // No other kind of endpoint is offered, so that libfabric does not build datagrams above it.
     ensure(matches!(hint.r#type, FI_EP_UNSPEC | FI_EP_RDM), "the type of endpoint")?;
@@ -38,7 +38,7 @@ fn endpoint(asked: &Asked<'_>) -> Result<(), String> {
     ensure(hint.tx_ctx_cnt <= 1 && hint.rx_ctx_cnt <= 1, "the number of contexts")?;
     ensure(hint.auth_key_size == 0, "authorization keys")?;
     let longest = hint.max_order_raw_size.max(hint.max_order_war_size).max(hint.max_order_waw_size);
-    ensure(longest == 0, "the order of READs and WRITEs")
+    ensure(longest <= longest_ordered(settings), "the length of atomics in order")
 }
 
 fn domain(asked: &Asked<'_>) -> Result<(), String> {

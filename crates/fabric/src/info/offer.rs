@@ -32,6 +32,11 @@ pub const IOV_LIMIT: usize = weir_msg::MAX_PIECES;
 /// Operations that programs may count on to be open.
 pub const QUEUE: usize = 1024;
 
+/// Atomics of so many bytes are in one message, and so in order.
+pub fn longest_ordered(settings: &Settings) -> usize {
+    settings.slot as usize / 4
+}
+
 /// The scheme on an adapter with these capabilities: without on-demand paging, memory is pinned.
 pub fn effective_scheme(scheme: Scheme, odp: &OdpCapabilities) -> Scheme {
     let able = odp.explicit && odp.read && odp.write;
@@ -89,9 +94,9 @@ pub fn offer(
         protocol_version: 1,
         max_msg_size: MAX_MESSAGE,
         mem_tag_format: 0xaaaa_aaaa_aaaa_aaaa,
-        max_order_raw_size: settings.slot as usize / 4,
-        max_order_war_size: settings.slot as usize / 4,
-        max_order_waw_size: settings.slot as usize / 4,
+        max_order_raw_size: longest_ordered(settings),
+        max_order_war_size: longest_ordered(settings),
+        max_order_waw_size: longest_ordered(settings),
         tx_ctx_cnt: 1,
         rx_ctx_cnt: 1,
         ..*ep

@@ -23,20 +23,20 @@ pub fn audit(mesh: &mut Mesh) {
     }
 }
 
-/// Closes all endpoints, after which nothing may be in use; `windows` registrations of each node are the program's.
+/// Closes all endpoints, after which nothing may be in use but the program's windows.
 ///
 /// # Panics
 /// If something is in use.
-pub fn close(mesh: &mut Mesh, windows: usize) {
+pub fn close(mesh: &mut Mesh) {
     for node in 0..mesh.nodes.len() {
         if mesh.nodes[node].endpoint.is_none() {
             continue;
         }
         mesh.with(node, |endpoint, port, _| endpoint.close(port));
-        let Node { port, endpoint, .. } = &mesh.nodes[node];
+        let Node { port, endpoint, windows, .. } = &mesh.nodes[node];
         let pinned = endpoint.as_ref().map(|endpoint| endpoint.counters().pinned_bytes);
         let left = (port.slots_in_use(), port.connections(), port.memory.regions(), pinned);
-        assert_eq!(left, (0, 0, windows, Some(0)), "bounce buffers, connections, registrations, pinned bytes");
+        assert_eq!(left, (0, 0, *windows, Some(0)), "bounce buffers, connections, registrations, pinned bytes");
     }
 }
 
@@ -56,7 +56,7 @@ fn resources(number: usize, node: &Node) {
     assert_eq!(endpoint.counters.pinned_bytes, pinned, "pinned bytes of node {number}");
     assert_eq!(endpoint.connections.len(), port.connections());
     assert!(endpoint.broken.is_empty());
-    let counted: u64 = endpoint.unexpected.iter().map(|(_, waiting)| super::audit::here(waiting)).sum();
+    let counted: u64 = endpoint.unexpected.iter().map(|(_, waiting)| here(waiting)).sum();
     assert_eq!(endpoint.counters.unexpected_bytes, counted, "bytes that wait at node {number}");
 }
 

@@ -152,11 +152,24 @@ impl Memory {
     }
 
     /// Pages go away, because the system has too few.
-    pub fn drop_pages(&mut self, addr: u64, len: u64) {
+    pub fn drop_pages(&mut self, now: Duration, addr: u64, len: u64) {
+        self.end_prefetches(now);
         let at = self.at(addr, len).expect("an address of the process");
         for page in pages(at, len) {
             self.invalidations += u64::from(std::mem::take(&mut self.present[page]));
         }
+    }
+
+    fn end_prefetches(&mut self, now: Duration) {
+        let (ended, waiting) = std::mem::take(&mut self.prefetches).into_iter().partition(|(end, _)| *end <= now);
+        self.prefetches = waiting;
+        let ended: Vec<(Duration, Range<usize>)> = ended;
+        ended.into_iter().for_each(|(_, pages)| self.present[pages].fill(true));
+    }
+
+    /// Whether a key gives access to memory.
+    pub fn permits(&self, key: u32, addr: u64, len: u64) -> bool {
+        self.regions.get(&key).is_some_and(|region| region.covers(addr, len))
     }
 
     /// What the adapter may use: on this side, or for a peer, which has the key for it. `None`: it may not.
@@ -166,10 +179,7 @@ impl Memory {
             return None;
         }
         let at = self.at(addr, len)?;
-        let (ended, waiting) = std::mem::take(&mut self.prefetches).into_iter().partition(|(end, _)| *end <= now);
-        self.prefetches = waiting;
-        let ended: Vec<(Duration, Range<usize>)> = ended;
-        ended.into_iter().for_each(|(_, pages)| self.present[pages].fill(true));
+        self.end_prefetches(now);
         for page in pages(at, len) {
             if region.how.on_demand && !std::mem::replace(&mut self.present[page], true) {
                 self.faults += 1;

@@ -12,6 +12,7 @@ mod port;
 mod program;
 mod remote;
 mod rng;
+mod wire;
 
 pub use audit::{audit, close};
 pub use cases::each_seed;

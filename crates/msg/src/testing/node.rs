@@ -32,6 +32,8 @@ pub struct Node {
     /// What the endpoint has told the program.
     pub events: Vec<Event>,
     pub(super) completions: VecDeque<(End, Completion)>,
+    /// Registrations of the program that peers may use.
+    pub(super) windows: usize,
     /// There is no process.
     pub dead: bool,
     /// The process sends what it likes.
@@ -49,6 +51,7 @@ impl Node {
             port,
             events: Vec::new(),
             completions: VecDeque::new(),
+            windows: 0,
             dead: false,
             hostile: false,
             unreachable: false,

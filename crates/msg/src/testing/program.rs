@@ -158,8 +158,7 @@ impl Program {
         let (number, to) = (self.sends.len(), self.peer(call.from, call.to));
         let envelope = Envelope { tag: call.tag, data: Some(number as u64) };
         let mut bytes: Vec<u8> = (0..call.len).map(|at| byte_of(number as u64, at)).collect();
-        let result =
-            self.mesh.with(call.from, |endpoint, port, now| endpoint.inject(port, now, to, envelope, &bytes));
+        let result = self.mesh.with(call.from, |endpoint, port, now| endpoint.inject(port, now, to, envelope, &bytes));
         bytes.fill(0);
         if result.is_ok() {
             self.sends.push(Sent { call, ended: Some(Ok(())), matched: None });
@@ -223,7 +222,8 @@ impl Program {
     }
 
     fn forget_receive(&mut self) {
-        (self.receives.pop(), self.ops.pop());
+        self.receives.pop();
+        self.ops.pop();
     }
 
     /// Takes the events of all nodes, and checks them.
@@ -233,8 +233,6 @@ impl Program {
                 match (event.context as usize).checked_sub(1).and_then(|at| self.ops.get(at).copied()) {
                     Some(Op::Send(number)) => self.sent(node, number, &event),
                     Some(Op::Receive(number)) => self.received(node, number, &event),
-                    None if event.kind == (Kind::Send { tagged: false }) => {}
-                    None if event.kind == (Kind::Send { tagged: true }) => {}
                     None => self.others.push((node, event)),
                 }
             }
@@ -318,7 +316,7 @@ impl Program {
     }
 
     /// As [`Self::settle`]; all messages have been received, and everything is given back.
-    pub fn finish(mut self, windows: usize) {
+    pub fn finish(mut self) {
         self.settle();
         assert_eq!(self.open(), (0, 0), "messages and receives that have not ended");
         let unreceived = self.sends.iter().filter(|sent| sent.matched.is_none() && sent.ended == Some(Ok(())));
@@ -327,7 +325,7 @@ impl Program {
             assert_eq!(node.endpoint().open_operations(), 0);
             assert!(node.endpoint().unexpected_messages() == 0 || !self.may_fail.is_empty());
         }
-        close(&mut self.mesh, windows);
+        close(&mut self.mesh);
     }
 
     /// A process ends, with all its operations. `silently`: its peers do not hear of it before they send.

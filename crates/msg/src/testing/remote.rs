@@ -55,6 +55,7 @@ impl Window {
             endpoint.add_window(port, now, registered.lkey, addr, len);
             registered.rkey
         });
+        program.mesh.nodes[node].windows += 1;
         Window { node, addr, len, key, used: 0 }
     }
 
@@ -88,7 +89,8 @@ impl Remotes {
         let local = program.buffer(node, len, pieces);
         if write {
             program.fill(node, &local, number as u64);
-        } else if let Some(bytes) = far_bytes(program, to, addr, len) {
+        } else if program.mesh.nodes[to].port.memory.permits(rkey, addr, len) {
+            let bytes = far_bytes(program, to, addr, len);
             (0..len).for_each(|at| bytes[at as usize] = byte_of(number as u64, at));
         }
         let kind = if write { Kind::Write } else { Kind::Read };
@@ -105,7 +107,8 @@ impl Remotes {
         let number = self.operations.len();
         let (len, local) = (call.target.len(), call.result);
         let fetches = call.kind != AtomicKind::Plain;
-        let operation = Operation { node, to, kind: Kind::Atomic { fetches }, len, local, addr: 0, immediate: None, ended: None };
+        let operation =
+            Operation { node, to, kind: Kind::Atomic { fetches }, len, local, addr: 0, immediate: None, ended: None };
         self.operations.push(operation);
         let call = AtomicCall { context: CONTEXTS + number as u64, ..call };
         program.mesh.with(node, |endpoint, port, now| endpoint.atomic(port, now, &call));
@@ -134,10 +137,7 @@ impl Remotes {
         }
         let bytes = match operation.kind {
             Kind::Read => program.bytes(node, &operation.local),
-            Kind::Write => match far_bytes(program, operation.to, operation.addr, operation.len) {
-                Some(bytes) => bytes.to_vec(),
-                None => return,
-            },
+            Kind::Write => far_bytes(program, operation.to, operation.addr, operation.len).to_vec(),
             _ => return,
         };
         let wrong = bytes.iter().enumerate().find(|&(at, &byte)| byte != byte_of(number, at as u64));
@@ -162,7 +162,6 @@ impl Remotes {
     }
 }
 
-fn far_bytes(program: &mut Program, node: usize, addr: u64, len: u64) -> Option<&mut [u8]> {
-    let memory = &mut program.mesh.nodes[node].port.memory;
-    (addr >> 32 == memory.base >> 32).then(|| memory.bytes_mut(addr, len as usize))
+fn far_bytes(program: &mut Program, node: usize, addr: u64, len: u64) -> &mut [u8] {
+    program.mesh.nodes[node].port.memory.bytes_mut(addr, len as usize)
 }

@@ -1,7 +1,7 @@
-//! Definitions of `<linux/userfaultfd.h>`, and its system calls.
+//! userfaultfd(2): events of memory that is unmapped, removed or moved. Definitions of `<linux/userfaultfd.h>`, and its
+//! system calls; no faults are requested.
 
-use crate::Errno;
-use std::mem::size_of;
+use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// The way in which the kernel permits opening a userfaultfd.
@@ -49,7 +49,7 @@ pub struct Userfaultfd {
 impl Userfaultfd {
     /// Opens it in the first way that is permitted. Errors: that of the last way; EINVAL on a kernel without these
     /// events, EOPNOTSUPP on a kernel without the write-protect mode (before Linux 5.7).
-    pub fn open() -> Result<(Userfaultfd, Opened), Errno> {
+    pub fn open() -> io::Result<(Userfaultfd, Opened)> {
         let (fd, opened) = from_device()
             .map(|fd| (fd, Opened::Device))
             .or_else(|_| from_call(0).map(|fd| (fd, Opened::SystemCall)))
@@ -57,21 +57,21 @@ impl Userfaultfd {
         let mut api = Api { api: UFFD_API, features: FEATURES, ioctls: 0 };
         ioctl(fd.as_raw_fd(), UFFDIO_API, &mut api)?;
         if !has_write_protect_mode(api.features) {
-            return Err(Errno(libc::EOPNOTSUPP));
+            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
-        let identity = identity(fd.as_raw_fd()).ok_or(Errno(libc::EBADF))?;
+        let identity = identity(fd.as_raw_fd()).ok_or(io::Error::from_raw_os_error(libc::EBADF))?;
         Ok((Userfaultfd { fd, identity }, opened))
     }
 
     /// Requests events on `start..end`, whole pages; may be repeated. EBUSY if another userfaultfd covers the memory,
     /// EINVAL for memory that cannot be covered (files), ENOMEM if nothing is mapped there.
-    pub fn register(&self, start: u64, end: u64) -> Result<(), Errno> {
+    pub fn register(&self, start: u64, end: u64) -> io::Result<()> {
         let mut register = Register { start, len: end - start, mode: UFFDIO_REGISTER_MODE_WP, ioctls: 0 };
         ioctl(self.raw(), UFFDIO_REGISTER, &mut register)
     }
 
     /// Requests no more events on `start..end`.
-    pub fn unregister(&self, start: u64, end: u64) -> Result<(), Errno> {
+    pub fn unregister(&self, start: u64, end: u64) -> io::Result<()> {
         ioctl(self.raw(), UFFDIO_UNREGISTER, &mut Range { start, len: end - start })
     }
 
@@ -82,14 +82,15 @@ impl Userfaultfd {
 
     /// Reads the oldest event, which releases the thread that waits for it. `None` if there is none. Does not
     /// allocate.
-    pub fn read(&self) -> Result<Option<Event>, Errno> {
+    pub fn read(&self) -> io::Result<Option<Event>> {
         let mut message = [0u64; 4];
         // SAFETY: as many bytes as the array has.
         let read = unsafe { libc::read(self.raw(), message.as_mut_ptr().cast(), size_of::<[u64; 4]>()) };
         if read < 0 {
-            return match Errno::last() {
-                Errno(libc::EAGAIN | libc::EINTR) => Ok(None),
-                error => Err(error),
+            let error = io::Error::last_os_error();
+            return match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::EINTR) => Ok(None),
+                _ => Err(error),
             };
         }
         let [head, a, b, c] = message;
@@ -107,21 +108,21 @@ impl Userfaultfd {
     }
 }
 
-fn from_device() -> Result<OwnedFd, Errno> {
+fn from_device() -> io::Result<OwnedFd> {
     let device = std::fs::File::options().read(true).write(true).open("/dev/userfaultfd")?;
     // SAFETY: an ioctl with an integer argument.
     owned(unsafe { libc::ioctl(device.as_raw_fd(), USERFAULTFD_IOC_NEW, libc::O_CLOEXEC | libc::O_NONBLOCK) })
 }
 
-fn from_call(flags: libc::c_int) -> Result<OwnedFd, Errno> {
+fn from_call(flags: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: a system call with an integer argument.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags | libc::O_CLOEXEC | libc::O_NONBLOCK) };
     owned(fd as RawFd)
 }
 
-fn owned(fd: RawFd) -> Result<OwnedFd, Errno> {
+fn owned(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: a new descriptor, which nothing else owns.
-    if fd < 0 { Err(Errno::last()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) }
+    if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) }
 }
 
 fn identity(fd: RawFd) -> Option<(u64, u64)> {
@@ -133,10 +134,14 @@ fn identity(fd: RawFd) -> Option<(u64, u64)> {
 }
 
 /// Makes an ioctl with its structure.
-fn ioctl<T>(fd: RawFd, request: libc::c_ulong, argument: &mut T) -> Result<(), Errno> {
+fn ioctl<T>(fd: RawFd, request: libc::c_ulong, argument: &mut T) -> io::Result<()> {
     // A raw system call, because the library function may be interposed and lead back to Weir.
     // SAFETY: callers pass the structure of the request, and keep it alive.
-    if unsafe { libc::syscall(libc::SYS_ioctl, fd, request, argument) } == 0 { Ok(()) } else { Err(Errno::last()) }
+    if unsafe { libc::syscall(libc::SYS_ioctl, fd, request, argument) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// The request by which a program registers memory with its own userfaultfd.
@@ -204,6 +209,7 @@ mod tests {
             (from_device().err(), from_call(UFFD_USER_MODE_ONLY).err())
         });
         let (device, call) = opened.join().unwrap();
-        assert!(device.is_some() && call == Some(Errno(libc::EINVAL)), "{device:?} {call:?}");
+        let invalid = call.as_ref().and_then(io::Error::raw_os_error) == Some(libc::EINVAL);
+        assert!(device.is_some() && invalid, "{device:?} {call:?}");
     }
 }

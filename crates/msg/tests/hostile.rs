@@ -1,0 +1,67 @@
+//! A hostile peer: nothing that it sends ends the process, takes unbounded memory, or disturbs other peers.
+
+use weir_msg::Settings;
+use weir_msg::testing::{Mesh, Rng, Setup, each_seed, fuzz, name};
+
+#[test]
+fn random_attacks() {
+    each_seed(2000, |seed| {
+        let mut rng = Rng(seed);
+        let len = rng.choose(&[50, 300, 1500]);
+        let bytes: Vec<u8> = (0..len).map(|_| rng.draw() as u8).collect();
+        fuzz(&bytes);
+    });
+}
+
+/// A hostile node 1 that is connected to node 0, without further ado.
+fn connected() -> Mesh {
+    let setup = Setup { settings: Settings { unexpected: 1000, ..Settings::default() }, ..Setup::default() };
+    let mut mesh = setup.mesh();
+    mesh.make_hostile(1);
+    let hello = mesh.nodes[1].raw_hello(name(1));
+    mesh.raw_connect(1, 0, hello);
+    mesh.settle();
+    mesh
+}
+
+fn is_connected(mesh: &Mesh) -> bool {
+    mesh.nodes[0].port.connections() == 1
+}
+
+#[test]
+fn messages_that_are_none_end_the_connection() {
+    for bytes in [&[][..], &[0; 8], &[11; 8], &[2; 8], &[1, 0, 0], &[3, 0xff, 0, 0, 0, 0, 0, 0]] {
+        let mut mesh = connected();
+        assert!(is_connected(&mesh) && mesh.raw_send(1, bytes));
+        mesh.settle();
+        assert!(!is_connected(&mesh), "{bytes:?}");
+    }
+}
+
+/// Eager messages of nothing, each with the credit of the last.
+#[test]
+fn more_unexpected_messages_than_agreed_end_the_connection() {
+    let mut mesh = connected();
+    let most = (0..).take_while(|_| {
+        mesh.raw_send(1, &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        mesh.settle();
+        is_connected(&mesh)
+    });
+    // Each counts 64 bytes of 1000.
+    assert_eq!(most.count(), 15);
+    assert_eq!(mesh.nodes[0].endpoint().unexpected_messages(), 15);
+}
+
+/// Empty messages that return nothing: the adapter has receives for them, the protocol has not.
+#[test]
+fn more_messages_than_agreed_end_the_connection() {
+    let mut mesh = connected();
+    let most = (0..).take_while(|_| {
+        mesh.raw_send(1, &[8, 0, 0, 0, 0, 0, 0, 0]);
+        mesh.settle();
+        is_connected(&mesh)
+    });
+    // Receives at first, and half as many with each message that node 0 may send.
+    let receives = usize::from(Settings::default().receive_slots);
+    assert_eq!(most.count(), receives + receives * receives / 2);
+}
