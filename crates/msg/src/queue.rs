@@ -33,8 +33,8 @@ pub(crate) struct SendQueue {
     /// Longest inline request, bytes.
     inline: usize,
     unsignaled: u32,
-    /// The request that the adapter has refused: it never completes, and none follows.
-    refused: Option<u64>,
+    /// The adapter has refused the last request: it never completes, and none follows.
+    refused: bool,
 }
 
 impl SendQueue {
@@ -45,7 +45,7 @@ impl SendQueue {
 
     /// Whether another request fits.
     pub fn has_room(&self) -> bool {
-        self.posted.len() < self.depth && self.refused.is_none()
+        self.posted.len() < self.depth && !self.refused
     }
 
     /// Longest inline request, bytes.
@@ -73,7 +73,7 @@ impl SendQueue {
 
     /// The adapter has refused the last request.
     pub fn refuse(&mut self) {
-        self.refused = Some(self.first + self.posted.len() as u64 - 1);
+        self.refused = true;
     }
 
     /// Whether the last request was not signalled, so that its end is not reported before another request follows.
@@ -93,7 +93,7 @@ impl SendQueue {
 
     /// The next request that has completed, if the one with this number has.
     pub fn pop(&mut self, number: u64) -> Option<Posted> {
-        if self.first > number || self.refused == Some(self.first) {
+        if self.first > number {
             return None;
         }
         let posted = self.posted.pop_front()?;

@@ -226,6 +226,27 @@ fn the_end_of_a_peer_is_found_out_by_those_that_wait() {
     program.finish();
 }
 
+/// The adapter refuses a request, the peer connects again before the program calls, and the new connection has the number
+/// of the old one.
+#[test]
+fn a_failed_connection_does_not_end_its_successor() {
+    let mut program = Program::new(Setup::default().mesh());
+    exchange(&mut program, 0, 1);
+    program.mesh.nodes[0].port.post_fails = 1;
+    let refused = program.send(Send::tagged(0, 1, 1, 10));
+    program.mesh.nodes[0].port.post_fails = 0;
+    program.kill(1, false);
+    program.mesh.restart(1);
+    let next = program.send(Send { matched: true, ..Send::tagged(1, 0, 2, 10) });
+    program.mesh.compute(Duration::from_micros(100));
+    program.receive(Receive::tagged(0, 2, 10));
+    program.mesh.settle();
+    program.take_events();
+    assert_eq!(program.send_ended(refused), Some(Err(Failure::Disconnected)));
+    assert_eq!(program.send_ended(next), Some(Ok(())));
+    program.finish();
+}
+
 /// The adapter refuses requests: connections end at any moment, and nothing leaks.
 #[test]
 fn connections_that_fail_at_any_moment() {

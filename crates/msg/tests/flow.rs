@@ -99,6 +99,46 @@ fn a_message_behind_many_that_do_not_match_arrives() {
     }
 }
 
+/// A message from before a connection matches while the connection is being established.
+#[test]
+fn messages_that_match_while_the_peer_connects_again_are_told() {
+    let base = Setup::default();
+    let settings = Settings { unexpected: 10_000, ..base.settings };
+    let mut program = Program::new(Setup { settings, ..base }.mesh());
+    for _ in 0..9 {
+        program.send(Send::tagged(0, 1, 1, 1000));
+    }
+    program.mesh.settle();
+    program.kill(0, false);
+    program.mesh.restart(0);
+    program.mesh.settle();
+    program.may_fail.clear();
+    program.send(Send::tagged(0, 1, 2, 0));
+    program.receive(Receive::tagged(1, 2, 0));
+    while program.mesh.nodes[1].port.connections() == 0 {
+        program.mesh.step();
+    }
+    // Node 1 accepts, and says how much waits.
+    program.mesh.poll(1, 1);
+    for _ in 0..9 {
+        program.receive(Receive::tagged(1, 1, 1000));
+    }
+    program.mesh.settle();
+    program.send(Send::tagged(1, 0, 3, 1));
+    program.receive(Receive::tagged(0, 3, 1));
+    program.mesh.settle();
+    let eager = program.mesh.nodes[0].endpoint().counters().eager;
+    for _ in 0..9 {
+        program.send(Send::tagged(0, 1, 1, 1000));
+    }
+    program.mesh.settle();
+    assert_eq!(program.mesh.nodes[0].endpoint().counters().eager - eager, 9);
+    for _ in 0..9 {
+        program.receive(Receive::tagged(1, 1, 1000));
+    }
+    program.finish();
+}
+
 /// Messages of a peer's earlier process wait while the peer connects again.
 #[test]
 fn messages_from_before_a_connection_count_and_come_back() {

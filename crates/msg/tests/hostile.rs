@@ -65,3 +65,21 @@ fn more_messages_than_agreed_end_the_connection() {
     let receives = usize::from(Settings::default().receive_slots);
     assert_eq!(most.count(), receives + receives * receives / 2);
 }
+
+/// A peer that connects again and again may not leave as much each time. Its name is lower, so that it may.
+#[test]
+fn messages_of_all_connections_of_a_peer_are_bounded() {
+    let setup = Setup { settings: Settings { unexpected: 1000, ..Settings::default() }, ..Setup::default() };
+    let mut mesh = setup.mesh();
+    mesh.make_hostile(0);
+    for _ in 0..5 {
+        let hello = mesh.nodes[0].raw_hello(name(0));
+        mesh.raw_connect(0, 1, hello);
+        mesh.settle();
+        for _ in 0..10 {
+            mesh.raw_send(0, &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+            mesh.settle();
+        }
+    }
+    assert_eq!(mesh.nodes[1].endpoint().unexpected_messages(), 15);
+}

@@ -34,7 +34,13 @@ fn setup(rng: &mut Rng, seed: u64) -> Setup {
 fn random_program(seed: u64) {
     let mut rng = Rng(seed);
     let setup = setup(&mut rng, seed);
-    let mut program = Program::new(setup.mesh());
+    let mut mesh = setup.mesh();
+    if rng.once_in(3) && setup.nodes > 1 {
+        // One node has other settings, and another adapter.
+        let other = self::setup(&mut rng, seed);
+        mesh.nodes[1] = Setup { nodes: 2, ..other }.mesh().nodes.remove(1);
+    }
+    let mut program = Program::new(mesh);
     let fails = rng.choose(&[0, 0, 2, 10]);
     let regions = rng.choose(&[2, 6, 1000]);
     let mut windows = Vec::new();
@@ -92,6 +98,11 @@ fn random_call(rng: &mut Rng, program: &mut Program, setup: &Setup, windows: &mu
         pieces,
         multi: None,
     };
+    if rng.once_in(20) {
+        let addr = program.mesh.nodes[to].port.memory.base + rng.below(200_000);
+        let len = rng.choose(&[1, 10_000, 1 << 20]);
+        program.mesh.with(to, |endpoint, port, _| endpoint.invalidate(port, addr, len));
+    }
     match rng.below(12) {
         0..=3 => {
             program.send(Send { from, to, tag, len, pieces, matched: rng.once_in(5) });

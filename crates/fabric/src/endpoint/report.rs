@@ -29,6 +29,9 @@ impl Reports {
             crate::core::warn(FI_LOG_EP_DATA, &failure.to_string());
             self.logged = Some(failure);
         }
+        if let Err(failure) = event.result {
+            crate::core::log(FI_LOG_INFO, FI_LOG_EP_DATA, &format!("{:?}: {failure}", event.kind));
+        }
         let bound = if transmits { &bindings.transmit } else { &bindings.receive };
         let Some(queue) = &bound.queue else { return };
         if !event.reported && error == 0 {
