@@ -24,7 +24,7 @@ libopenmpi-dev  mpicc.openmpi                      test       MPI programs over 
 openmpi-bin     mpirun.openmpi                     test,strangers  starts them
 libmpich-dev    mpicc.mpich                        test       the other MPI over Weir
 libfabric-bin   fi_pingpong                        test       libfabric over Weir, and a baseline in the benches
-libfabric-dev   /usr/include/rdma/fabric.h         strangers  builds fabtests
+libfabric-dev   /usr/include/rdma/fabric.h         test,strangers  what the provider weir-odp is compared with; builds fabtests
 make            make                               strangers  as libfabric-dev
 autoconf        autoreconf                         strangers  builds fabtests from a checkout
 automake        automake                           strangers  as autoconf

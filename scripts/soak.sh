@@ -25,7 +25,8 @@ step() {
 }
 
 properties() {
-    for test in weir-wire:properties weir-capture:garbage weir-transport:properties weir-transport:page_fault_properties; do
+    for test in weir-wire:properties weir-capture:garbage weir-transport:properties weir-transport:page_fault_properties \
+            weir-msg:random weir-msg:hostile weir-msg:connections weir-msg:flow weir-msg:registrations; do
         PROPTEST_CASES=$cases timeout 3600 cargo test -p "${test%:*}" --test "${test#*:}" || return 1
     done
 }

@@ -60,6 +60,7 @@ NEEDS = {
     'userfaultfd': has_userfaultfd,
     'huge pages': lambda: free_huge_pages() > 0,
     'tshark': lambda: shutil.which('tshark') is not None,
+    'libfabric-dev': lambda: os.path.exists('/usr/include/rdma/fabric.h'),
     'chromium': lambda: all(shutil.which(program) for program in ('chromium', 'chromedriver', 'setpriv')),
 }
 

@@ -32,6 +32,7 @@ mod live;
 mod loading;
 mod local;
 mod matrix;
+mod messaging;
 mod micro;
 mod mpi;
 mod multicast;
@@ -110,6 +111,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         qperf::trials(whole),
         raw::trials(),
         ucx::trials(whole),
+        messaging::trials(whole),
         mpi::trials(whole),
         read_order::trials(),
         benches::trials(),

@@ -49,13 +49,15 @@ fn chosen(
     use_it: bool,
     environment: impl Fn(&str) -> Option<String>,
 ) -> Vec<(&'static str, String)> {
-    // The path replaces libfabric's own folder of providers. A user who asks for another provider may need it.
+    // The path replaces libfabric's own folder of providers, in which another provider may be that the user asks for.
     if environment("FI_PROVIDER").is_some_and(|asked| !asked.to_lowercase().contains(NAME)) {
         return Vec::new();
     }
     let mut variables = vec![("FI_PROVIDER_PATH", path(folder, environment("FI_PROVIDER_PATH")))];
     let user_chooses = CHOSEN.iter().any(|name| environment(name).is_some()) || choose_components(words);
-    if use_it && is_launcher(program) && !user_chooses {
+    // Also behind another command, as in `timeout 60 mpirun`.
+    let launches = is_launcher(program) || words.iter().any(|word| is_launcher(word.as_ref()));
+    if use_it && launches && !user_chooses {
         let fixed = [
             ("FI_PROVIDER", NAME),
             ("OMPI_MCA_pml", "cm"),
@@ -111,6 +113,7 @@ mod tests {
         );
         assert_eq!(names("ib_write_bw", &[], &[]), [("FI_PROVIDER_PATH", "/w".to_owned())]);
         assert_eq!(names("mpirunner", &[], &[]).len(), 1);
+        assert!(names("timeout", &["60", "mpirun", "-n", "2", "prog"], &[]).len() > 1);
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! which reports that it is unmapped, removed or moved. Where the kernel forbids that, nothing is cached.
 //!
 //! The thread that unmaps memory waits until the event is read, perhaps within malloc. So the monitor's thread allocates
-//! nothing. It reads an event and notes it under one lock, which the cache takes before it looks something up: a thread whose
-//! munmap(2) has returned finds the event there.
+//! nothing. It reads an event and notes it under one lock, which the cache takes before it looks something up: when
+//! munmap(2) has returned, the event is there.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use weir_fabric_abi::{fi_ops, fid};
 
-/// An object whose first member is the structure of the header, so that both have the same address.
+/// An object that begins with the structure of the header, so that both have the same address.
 ///
 /// # Safety
 /// It is `repr(C)`, its first member is `Header`, and `CLASS` is the class of no other object.

@@ -5,7 +5,7 @@ use weir_msg::testing::{Mesh, Rng, Setup, each_seed, fuzz, name};
 
 #[test]
 fn random_attacks() {
-    each_seed(2000, |seed| {
+    each_seed(1000, |seed| {
         let mut rng = Rng(seed);
         let len = rng.choose(&[50, 300, 1500]);
         let bytes: Vec<u8> = (0..len).map(|_| rng.draw() as u8).collect();
@@ -82,4 +82,23 @@ fn messages_of_all_connections_of_a_peer_are_bounded() {
         }
     }
     assert_eq!(mesh.nodes[1].endpoint().unexpected_messages(), 15);
+}
+
+/// Atomics, of which each has an answer, and rarely a credit to send one.
+#[test]
+fn a_peer_that_asks_more_than_it_lets_answer_is_slowed_down() {
+    let mut mesh = connected();
+    let mut atomic = vec![9, 1 << 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 10, 7, 0];
+    atomic.extend([0; 8]);
+    atomic.extend(8u64.to_le_bytes());
+    atomic.extend([0; 4]);
+    let mut most = 0;
+    for sent in 0..3000u32 {
+        atomic[2] = u8::from(sent.is_multiple_of(16));
+        mesh.raw_send(1, &atomic);
+        mesh.settle();
+        most = most.max(mesh.nodes[0].most_answers());
+    }
+    assert!((20..100).contains(&most), "{most} answers wait");
+    assert!(!is_connected(&mesh));
 }

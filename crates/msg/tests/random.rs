@@ -143,5 +143,5 @@ fn random_call(rng: &mut Rng, program: &mut Program, setup: &Setup, windows: &mu
 
 #[test]
 fn random_programs_on_random_settings() {
-    each_seed(1000, random_program);
+    each_seed(700, random_program);
 }

@@ -134,7 +134,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Sends a message whose bytes are copied now.
+    /// Sends a message, after its bytes have been copied.
     fn send_copied(
         &mut self,
         to: PeerId,

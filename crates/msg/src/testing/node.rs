@@ -67,6 +67,11 @@ impl Node {
         self.endpoint.as_ref().expect("the node is alive")
     }
 
+    /// Answers that wait, of the peer with most of them.
+    pub fn most_answers(&self) -> usize {
+        self.endpoint().peers.iter().map(|peer| peer.answers.len()).max().unwrap_or(0)
+    }
+
     pub(super) fn qp(&mut self, end: End) -> Option<&mut Qp> {
         self.port.qps.get_mut(&end.1).filter(|qp| qp.uid == end.2)
     }
