@@ -2,10 +2,11 @@
 
 use crate::bed::{Bed, Topology, WEIR, library};
 use crate::users::{UNPRIVILEGED_USER, readable_copy};
-use crate::{needing_root, trial};
+use crate::{fork, needing_root, trial};
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
-use serde_json::Value;
+use serde_json::{Value, json};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -23,6 +24,11 @@ pub fn trials() -> Vec<Trial> {
         Topology::Loopback,
         "weir stat lists running processes and reports ended ones",
         running_and_ended,
+    ));
+    trials.push(trial(
+        Topology::Loopback,
+        "weir stat shows pinned memory and the counters that a library publishes",
+        pinned_and_published,
     ));
     trials.push(needing_root(
         trial(Topology::Loopback, "weir stat names the owner of a process that it may not read", users),
@@ -184,6 +190,43 @@ fn running_and_ended(bed: &Bed) -> Result<()> {
     drop(next);
     let unknown = stat(&["4194305"])?; // beyond the largest process ID
     ensure!(!unknown.status.success() && unknown.stderr.contains("there is no process"), "{}", unknown.printed());
+    Ok(())
+}
+
+fn pinned_and_published(bed: &Bed) -> Result<()> {
+    let scratch = tempfile::tempdir()?;
+    let program = fork::compile_with("e2e/publish.c", scratch.path(), &["-ldl"])?;
+    let (input, mut lines) = std::io::pipe()?;
+    let mut command = bed.weir(Side::A, &[], [program.into_os_string(), bed.stage.device().into()]);
+    let mut child = Child::spawn(command.stdin(input), "publish.c")?;
+    drop(command);
+    let pid = child.pid().to_string();
+    until("the first phase", || Ok(child.printed()?.contains("first").then_some(())))?;
+    let found = json(&[&pid])?;
+    let memory = |bytes: u64| json!({"pinned_bytes": bytes, "pinned_peak": 32768, "registrations": 3, "registrations_on_demand": 1});
+    ensure!(found["memory"] == memory(5 * 4096), "{found}");
+    let counters = json!({"eager": 12, "pinned_bytes": 1 << 20, "pinned_peak": 3 << 20});
+    ensure!(found["published"] == json!([{"group": "weir-odp odp-optimal", "counters": counters}]), "{found}");
+    let all = json(&[])?;
+    let groups: Vec<&Value> = all.as_array().into_iter().flatten().map(|process| &process["published"]).collect();
+    ensure!(!groups.iter().any(|groups| groups.to_string().contains("\"child\"")), "a child has ended: {all}");
+    let table = stat(&[&pid])?.success()?.stdout;
+    let line = "memory: 20.0 KiB pinned (at most 32.0 KiB), 3 registrations, 1 of them on-demand";
+    let messages = "messages (weir-odp, scheme odp-optimal)\n  eager 12, pinned bytes 1.00 MiB (at most 3.00 MiB)\n";
+    ensure!(table.contains(line) && table.contains(messages), "{table}");
+
+    lines.write_all(b"\n")?;
+    until("the second phase", || Ok(child.printed()?.contains("second").then_some(())))?;
+    let found = json(&[&pid])?;
+    ensure!(found["memory"] == memory(0), "{found}");
+    let mut groups: Vec<String> =
+        found["published"].as_array().into_iter().flatten().map(|group| group["group"].to_string()).collect();
+    groups.sort();
+    ensure!(groups == ["\"other\"", "\"weir-odp pin-down\""], "{found}");
+    let folder = PathBuf::from(found["folder"].as_str().context("no folder")?);
+    lines.write_all(b"\n")?;
+    child.wait(Duration::from_secs(10))?.success()?;
+    ensure!(!folder.exists(), "{} still exists", folder.display());
     Ok(())
 }
 

@@ -52,7 +52,7 @@ enum Action {
     Edge(weir_bench::edge::EdgeArgs),
     /// Run a program, watch its work requests, and report stalls, their likely causes and settings to change
     Doctor(doctor::DoctorArgs),
-    /// Show live counters of processes that use Weir: traffic, QPs, interfaces used as one, page faults
+    /// Show live counters of processes that use Weir: traffic, QPs, interfaces used as one, pinned memory, page faults
     Stat(stat::StatArgs),
     /// Make every program of this machine use Weir without `weir run`, as root; or undo it
     Install(install::InstallArgs),

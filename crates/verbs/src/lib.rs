@@ -15,6 +15,7 @@ mod batch;
 mod buf;
 mod builder;
 mod context;
+mod counters;
 mod cq;
 mod cq_ex;
 mod device;

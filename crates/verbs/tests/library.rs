@@ -22,8 +22,11 @@ fn every_public_symbol_has_the_version_that_programs_need() {
     assert!(missing.is_empty(), "{missing:?}");
     // Later releases may add public symbols; no symbol of Rust may be exported.
     let foreign = defined(&system::linked().join(NAME)).into_iter();
-    let foreign: Symbols = foreign.filter(|s| !s.contains("ibv_") && !s.contains("@IBVERBS_PRIVATE_")).collect();
+    let (own, foreign): (Symbols, Symbols) =
+        foreign.filter(|s| !s.contains("ibv_") && !s.contains("@IBVERBS_PRIVATE_")).partition(|s| s.contains("@WEIR_"));
     assert_eq!(foreign, interposed());
+    let expected = ["weir_counters@@WEIR_1.0", "weir_publish@@WEIR_1.0"].map(str::to_owned);
+    assert_eq!(own, Symbols::from(expected));
 }
 
 /// Functions of the C library that this library interposes, with the version of each. The C library must have each of
@@ -102,13 +105,13 @@ fn dlopen_and_dlvsym_find_every_symbol() {
         if let Some((name, _)) = line.split_once(" {") {
             version = name;
         } else if let Some(symbol) = line.trim().strip_suffix(';')
-            && symbol.contains("ibv_")
+            && ["ibv_", "weir_"].iter().any(|part| symbol.contains(part))
         {
             assert!(!library.symbol(symbol, version).is_null(), "{symbol}@{version}");
             found += 1;
         }
     }
-    assert!(found >= 80, "{found}");
+    assert!(found >= 82, "{found}");
     assert!(library.symbol("ibv_open_device", "IBVERBS_1.14").is_null());
 }
 
@@ -172,7 +175,7 @@ fn defined(file: &Path) -> Symbols {
     system::run(Command::new("nm").arg("-D").arg("--defined-only").arg(file))
         .lines()
         .filter_map(|line| line.split_whitespace().last())
-        .filter(|symbol| symbol.contains('@') && !symbol.starts_with("IBVERBS") && !symbol.starts_with("GLIBC"))
+        .filter(|s| s.contains('@') && !["IBVERBS", "GLIBC", "WEIR"].iter().any(|node| s.starts_with(node)))
         .map(str::to_owned)
         .collect()
 }

@@ -1,6 +1,8 @@
-//! `weir stat`: live counters of processes that use Weir: traffic, QPs, interfaces that are used as one, and the cost of
-//! paging.
+//! `weir stat`: live counters of processes that use Weir: traffic, QPs, interfaces that are used as one, pinned memory,
+//! the cost of paging, and what other libraries of the process publish.
 
+mod figures;
+mod published;
 mod shown;
 mod table;
 

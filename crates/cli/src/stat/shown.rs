@@ -1,10 +1,11 @@
 //! A process as `weir stat --json` prints it.
 
 use nix::unistd::{Uid, User};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
+use weir_device::MemoryTotals;
 use weir_device::stat::read;
 
 /// A process.
@@ -26,6 +27,32 @@ pub struct Process {
     pub regions: Vec<Region>,
     /// Number of on-demand regions.
     pub region_count: u64,
+    pub memory: Memory,
+    /// Counters that other libraries of the process publish.
+    pub published: Vec<Published>,
+}
+
+/// What memory regions of the process pin.
+#[derive(Serialize, Clone, Copy, Debug, Default, PartialEq)]
+pub struct Memory {
+    /// Bytes that pinned regions cover now: whole pages, each once.
+    pub pinned_bytes: u64,
+    /// The most that they were.
+    pub pinned_peak: u64,
+    /// Registrations of memory so far.
+    pub registrations: u64,
+    /// Of these, on-demand.
+    pub registrations_on_demand: u64,
+}
+
+/// A group of counters of a library.
+#[derive(Serialize, Clone, Debug, PartialEq)]
+pub struct Published {
+    /// The name that the library gives it, such as `weir-odp odp-optimal`: the library, and how it works.
+    pub group: String,
+    /// By name, as they were published.
+    #[serde(serialize_with = "by_name")]
+    pub counters: Vec<(String, u64)>,
 }
 
 /// A device.
@@ -156,8 +183,31 @@ impl From<&read::Process> for Process {
             devices,
             regions: process.regions.iter().map(Region::from).collect(),
             region_count: process.region_count,
+            memory: Memory::from(&process.memory),
+            published: process
+                .published
+                .iter()
+                .cloned()
+                .map(|(group, counters)| Published { group, counters })
+                .collect(),
         }
     }
+}
+
+impl From<&MemoryTotals> for Memory {
+    fn from(totals: &MemoryTotals) -> Self {
+        Memory {
+            pinned_bytes: totals.pinned_bytes,
+            pinned_peak: totals.pinned_peak,
+            registrations: totals.registrations,
+            registrations_on_demand: totals.registrations_on_demand,
+        }
+    }
+}
+
+/// Counters as an object.
+fn by_name<S: Serializer>(counters: &[(String, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(counters.iter().map(|(name, value)| (name, value)))
 }
 
 impl From<&read::Device> for Device {
@@ -256,6 +306,16 @@ mod tests {
         let last = serde_json::to_value(&shown[3]).unwrap();
         assert_eq!((&last["round_trip_us"], &last["share"]), (&Value::Null, &0.0.into()));
         assert_eq!(Link::of(&all[3], &all[3..]).share, 0.0, "nothing was sent");
+    }
+
+    #[test]
+    fn published_counters_are_shown_as_they_are() {
+        let counters = vec![("eager".into(), 3), ("wait_ns".into(), 1999)];
+        let published = Published { group: "weir-odp copy".into(), counters };
+        assert_eq!(
+            serde_json::to_value(&published).unwrap(),
+            serde_json::json!({"group": "weir-odp copy", "counters": {"eager": 3, "wait_ns": 1999}})
+        );
     }
 
     #[test]

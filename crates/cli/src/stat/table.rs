@@ -1,6 +1,8 @@
 //! Processes as text tables.
 
-use super::shown::{Device, Link, LinkState, Paging, Process, Region, Traffic};
+use super::figures::{bytes, microseconds, span, three_digits};
+use super::published;
+use super::shown::{Device, Link, LinkState, Memory, Paging, Process, Region, Traffic};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -18,7 +20,8 @@ pub fn text(processes: &[Process], one: bool, before: Option<(Duration, &[Proces
 }
 
 fn list(processes: &[Process]) -> String {
-    let mut rows = vec![row(["PID", "program", "user", "since", "devices", "QPs", "sent", "received", "page faults"])];
+    let mut rows =
+        vec![row(["PID", "program", "user", "since", "devices", "QPs", "sent", "received", "pinned", "page faults"])];
     for process in processes {
         let sum = |of: fn(&Traffic) -> u64| process.devices.iter().map(|device| of(&device.traffic)).sum::<u64>();
         let names: Vec<&str> = process.devices.iter().map(|device| device.name.as_str()).collect();
@@ -31,6 +34,7 @@ fn list(processes: &[Process]) -> String {
             sum(|t| t.qps).to_string(),
             bytes(sum(|t| t.bytes_sent) as f64),
             bytes(sum(|t| t.bytes_received) as f64),
+            bytes(process.memory.pinned_bytes as f64),
             process.paging.get("page_faults").to_string(),
         ]);
     }
@@ -47,6 +51,8 @@ fn of_one(process: &Process, before: Option<(Duration, &Process)>) -> String {
         process.folder.display()
     );
     text += &devices(process, before);
+    text += &memory(&process.memory);
+    process.published.iter().for_each(|group| text += &published::text(group));
     let paging = &process.paging;
     if process.regions.is_empty() && paging.get("page_faults") + paging.get("page_prefetch") == 0 {
         text += "\nno on-demand regions\n";
@@ -59,6 +65,20 @@ fn of_one(process: &Process, before: Option<(Duration, &Process)>) -> String {
         let _ = writeln!(text, "and {hidden} more regions");
     }
     text
+}
+
+/// Pinned memory and registrations, if there were any.
+fn memory(memory: &Memory) -> String {
+    if memory.registrations == 0 {
+        return String::new();
+    }
+    format!(
+        "\nmemory: {} pinned (at most {}), {} registrations, {} of them on-demand\n",
+        bytes(memory.pinned_bytes as f64),
+        bytes(memory.pinned_peak as f64),
+        memory.registrations,
+        memory.registrations_on_demand
+    )
 }
 
 fn devices(process: &Process, before: Option<(Duration, &Process)>) -> String {
@@ -270,57 +290,10 @@ fn render(rows: &[Vec<String>], left: &[usize]) -> String {
     text
 }
 
-/// Bytes with a unit, to three digits.
-fn bytes(count: f64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let (mut count, mut unit) = (count, 0);
-    while count >= 1000.0 && unit + 1 < units.len() {
-        (count, unit) = (count / 1024.0, unit + 1);
-    }
-    format!("{} {}", three_digits(count, unit > 0), units[unit])
-}
-
-fn microseconds(count: f64) -> String {
-    match count {
-        c if c < 1000.0 => format!("{} µs", three_digits(c, c.fract() != 0.0)),
-        c if c < 1e6 => format!("{} ms", three_digits(c / 1e3, true)),
-        c => format!("{} s", three_digits(c / 1e6, true)),
-    }
-}
-
-fn three_digits(figure: f64, fraction: bool) -> String {
-    let decimals = match figure {
-        _ if !fraction => 0,
-        f if f < 10.0 => 2,
-        f if f < 100.0 => 1,
-        _ => 0,
-    };
-    format!("{figure:.decimals$}")
-}
-
-fn span(seconds: f64) -> String {
-    match seconds {
-        s if s < 120.0 => format!("{s:.0} s"),
-        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
-        s if s < 172_800.0 => format!("{:.0} h", s / 3600.0),
-        s => format!("{:.0} d", s / 86400.0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use weir_device::stat::read;
-
-    #[test]
-    fn figures_have_three_digits_and_a_unit() {
-        assert_eq!([0.0, 999.0, 1000.0, 1536.0, 5e9].map(bytes), ["0 B", "999 B", "0.98 KiB", "1.50 KiB", "4.66 GiB"]);
-        assert_eq!(
-            [0.0, 1.5, 17.0, 1234.0, 2.5e6].map(microseconds),
-            ["0 µs", "1.50 µs", "17 µs", "1.23 ms", "2.50 s"]
-        );
-        assert_eq!([3.0, 130.0, 8000.0, 200_000.0].map(span), ["3 s", "2 min", "2 h", "2 d"]);
-    }
 
     #[test]
     fn faults_and_invalidations_have_their_parts() {
@@ -376,6 +349,14 @@ lo                        unused       0         0 B    0 %
         let later = links(&device, Some((Duration::from_secs(2), &before)));
         assert!(later.contains("17 µs  out 1.00 MiB/s\neth2") && later.matches("out").count() == 1, "{later}");
         assert_eq!(links(&joined(&[]), None), "", "a device of one interface");
+    }
+
+    #[test]
+    fn pinned_memory_has_a_line_once_there_was_a_registration() {
+        assert_eq!(memory(&Memory::default()), "");
+        let some = Memory { pinned_bytes: 4096, pinned_peak: 3 << 20, registrations: 5, registrations_on_demand: 2 };
+        let line = "\nmemory: 4.00 KiB pinned (at most 3.00 MiB), 5 registrations, 2 of them on-demand\n";
+        assert_eq!(memory(&some), line);
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod pin;
 pub mod populate;
 pub mod refusal;
 pub mod region;
+pub mod totals;
 pub mod window;
 pub mod window_refusal;
 

@@ -39,6 +39,20 @@ enum Backing {
     Gone,
 }
 
+impl Backing {
+    /// A region of this key has it.
+    fn registered(&self, key: u32) {
+        match self {
+            Backing::Memory { .. } => pin::count_registration(false),
+            Backing::OnDemand(registered) => {
+                registered.name(key);
+                pin::count_registration(true);
+            }
+            Backing::Device(_) | Backing::Null | Backing::Gone => {}
+        }
+    }
+}
+
 /// What `ibv_rereg_mr` changes.
 #[derive(Clone, Default)]
 pub struct Rereg {
@@ -114,9 +128,7 @@ impl Mr {
         let adapter = pd.context.adapter.clone();
         let key = adapter.regions.insert(region)?;
         pd.attach();
-        if let Backing::OnDemand(registered) = &backing {
-            registered.name(key);
-        }
+        backing.registered(key);
         let state = State { pd: pd.clone(), region, backing: Owned::new(backing) };
         Ok(Arc::new(Mr { adapter, key, state: RankedMutex::new(state) }))
     }
@@ -168,9 +180,7 @@ impl Mr {
             (region, Backing::Memory { _pinned: populate(&self.adapter, &region)? })
         };
         self.adapter.regions.replace(self.key, region)?;
-        if let Backing::OnDemand(registered) = &backing {
-            registered.name(self.key);
-        }
+        backing.registered(self.key);
         self.adapter.quiesce();
         state.region = region;
         let old = std::mem::replace(&mut *state.backing, backing);

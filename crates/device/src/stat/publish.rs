@@ -3,6 +3,7 @@
 //! If no folder can be created, everything is counted in private memory.
 
 use crate::Errno;
+use crate::memory::pin;
 use crate::os::cancel::Uncancelled;
 use crate::os::descriptors;
 use crate::os::locks::{RankedGuard, RankedMutex, rank};
@@ -13,7 +14,7 @@ use crate::os::threads::spawn_unwatched;
 use crate::paging::counters::{self, Values};
 use crate::paging::invalidate;
 use crate::stat::sheet::{self, MAGIC, Region, Sheet, Word};
-use crate::stat::{folder, vendor};
+use crate::stat::{folder, published, vendor};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd};
@@ -155,6 +156,8 @@ impl Own {
                 (private_zeros(), None)
             }
         };
+        pin::show(&sheet.memory);
+        published::show(&sheet.published);
         Ok(Own { sheet, folder, files: vec![] })
     }
 
@@ -354,6 +357,14 @@ mod tests {
         device.traffic.packets_sent.bump(1);
         assert_eq!(read::processes(std::slice::from_ref(&run))[0].devices[0].packets_sent, 6);
         assert!(shown.links.is_empty());
+        sheet.memory.pinned_bytes.set(8192);
+        sheet.memory.registrations.set(3);
+        sheet.published[1].name.set("library");
+        sheet.published[1].names[0].set("calls");
+        sheet.published[1].count.set(1);
+        let process = read::processes(std::slice::from_ref(&run)).remove(0);
+        assert_eq!((process.memory.pinned_bytes, process.memory.registrations), (8192, 3));
+        assert_eq!(process.published, [("library".to_owned(), vec![("calls".to_owned(), 0)])]);
         let [first, second] = ["eth1", "a-name-of-15-by"].map(|name| sheet.link(device, name).unwrap());
         first.peers.set(3);
         first.bytes_sent.set(1 << 40);

@@ -1,7 +1,8 @@
 //! Reading the statistics of processes.
 
+use crate::memory::totals::Totals;
 use crate::stat::folder::{self, SHEET};
-use crate::stat::sheet::{Link as LinkEntry, MAGIC, Region, Sheet, Text, VALUES, Word, state};
+use crate::stat::sheet::{Link as LinkEntry, MAGIC, Published, Region, Sheet, Text, VALUES, Word, state};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -24,6 +25,9 @@ pub struct Process {
     pub regions: Vec<OnDemand>,
     /// Number of its on-demand regions.
     pub region_count: u64,
+    pub memory: Totals,
+    /// The groups of counters that other libraries of the process publish: their names, and counters by name.
+    pub published: Vec<(String, Vec<(String, u64)>)>,
 }
 
 /// A device that it has opened.
@@ -148,8 +152,8 @@ fn read_whole(file: &File) -> Result<Box<Sheet>, Unreadable> {
         if sheet.header.magic.get() != MAGIC {
             return Err(Unreadable::Version);
         }
-        let sequence = sheet.header.sequence.get();
-        if sequence.is_multiple_of(2) && read(file)?.header.sequence.get() == sequence {
+        let sequences = sheet.sequences();
+        if sequences.iter().all(|sequence| sequence.is_multiple_of(2)) && read(file)?.sequences() == sequences {
             return Ok(sheet);
         }
         std::thread::sleep(Duration::from_micros(200));
@@ -225,6 +229,13 @@ fn describe(sheet: &Sheet, folder: &Path, owner: u32) -> Process {
         devices: devices.collect(),
         regions: sheet.regions.iter().map_while(region).collect(),
         region_count: header.regions.get(),
+        memory: Totals {
+            pinned_bytes: sheet.memory.pinned_bytes.get(),
+            pinned_peak: sheet.memory.pinned_peak.get(),
+            registrations: sheet.memory.registrations.get(),
+            registrations_on_demand: sheet.memory.registrations_on_demand.get(),
+        },
+        published: sheet.published.iter().filter_map(Published::counters).collect(),
     }
 }
 

@@ -5,7 +5,7 @@ use weir_link::{Arrival, Fate, Group};
 use weir_transport::Retransmissions;
 
 /// "weir", and the version of this layout.
-pub const MAGIC: u64 = 0x7765_6972_0000_0007;
+pub const MAGIC: u64 = 0x7765_6972_0000_0008;
 /// Maximum number of devices in a sheet.
 pub const DEVICES: usize = 8;
 /// Maximum number of on-demand regions in a sheet.
@@ -14,6 +14,10 @@ pub const REGIONS: usize = 256;
 pub const LINKS: usize = 64;
 /// Maximum number of paging counters; more than there are now.
 pub const VALUES: usize = 32;
+/// Maximum number of groups of counters that libraries of the process publish.
+pub const PUBLISHED: usize = 4;
+/// Maximum number of counters in such a group.
+pub const COUNTERS: usize = 32;
 
 /// The whole file. Any bytes are a valid sheet.
 #[repr(C, align(64))]
@@ -22,6 +26,8 @@ pub struct Sheet {
     pub devices: [Device; DEVICES],
     pub regions: [Region; REGIONS],
     pub links: [Link; LINKS],
+    pub memory: Memory,
+    pub published: [Published; PUBLISHED],
 }
 
 /// Description of the process, and the names of the paging counters.
@@ -194,6 +200,28 @@ fn datagrams(len: usize, segment: usize) -> u64 {
     if len <= segment { 1 } else { len.div_ceil(segment.max(1)) as u64 }
 }
 
+/// What memory regions of the process pin; see [`crate::MemoryTotals`].
+#[repr(C, align(64))]
+pub struct Memory {
+    pub pinned_bytes: Word,
+    pub pinned_peak: Word,
+    pub registrations: Word,
+    pub registrations_on_demand: Word,
+}
+
+/// A group of counters of another library in the process ([`crate::stat::published`]).
+#[repr(C, align(64))]
+pub struct Published {
+    /// Odd while name, count or names are written. Values change at any time.
+    pub sequence: Word,
+    /// Number of counters.
+    pub count: Word,
+    /// Empty: this entry is unused.
+    pub name: Text<64>,
+    pub names: [Text<32>; COUNTERS],
+    pub values: [Word; COUNTERS],
+}
+
 /// An on-demand region.
 #[repr(C)]
 pub struct Region {
@@ -288,27 +316,67 @@ pub struct Text<const N: usize>([AtomicU8; N]);
 impl<const N: usize> Text<N> {
     /// Stores at most `N - 1` bytes of a text, and fills the rest with zeros.
     pub fn set(&self, text: &str) {
-        let bytes = text.bytes().take(N - 1).chain(std::iter::repeat(0));
-        for (cell, byte) in self.0.iter().zip(bytes) {
+        self.set_bytes(text.as_bytes());
+    }
+
+    /// As [`set`](Self::set), for bytes that may be no UTF-8.
+    pub fn set_bytes(&self, bytes: &[u8]) {
+        for (cell, byte) in self.0.iter().zip(Self::stored(bytes)) {
             cell.store(byte, Ordering::Relaxed);
         }
     }
 
-    /// The text up to the first zero; bytes that are not UTF-8 are replaced.
+    /// Whether this is what [`set_bytes`](Self::set_bytes) stores of these bytes.
+    pub fn holds(&self, bytes: &[u8]) -> bool {
+        self.0.iter().zip(Self::stored(bytes)).all(|(cell, byte)| cell.load(Ordering::Relaxed) == byte)
+    }
+
+    fn stored(bytes: &[u8]) -> impl Iterator<Item = u8> {
+        bytes.iter().copied().take(N - 1).chain(std::iter::repeat(0))
+    }
+
+    /// The text up to the first zero. Bytes that are not UTF-8 are replaced, and control characters: the reader may be
+    /// root, at a terminal.
     pub fn get(&self) -> String {
         let bytes: Vec<u8> = self.0.iter().map(|cell| cell.load(Ordering::Relaxed)).take_while(|b| *b != 0).collect();
-        String::from_utf8_lossy(&bytes).into_owned()
+        String::from_utf8_lossy(&bytes).replace(char::is_control, "\u{fffd}")
     }
 }
 
+impl Published {
+    /// Changes its names: readers that see an intermediate state try again. Callers exclude each other.
+    pub fn change(&self, work: impl FnOnce()) {
+        change(&self.sequence, work);
+    }
+
+    /// Its name and its counters; `None` if the entry is unused.
+    pub fn counters(&self) -> Option<(String, Vec<(String, u64)>)> {
+        let name = self.name.get();
+        let named = self.names.iter().map(Text::get).zip(self.values.iter().map(Word::get));
+        (!name.is_empty()).then(|| (name, named.take(self.count.get() as usize).collect()))
+    }
+}
+
+/// A sequence is odd while its writer changes what it guards.
+fn change(sequence: &Word, work: impl FnOnce()) {
+    sequence.0.fetch_add(1, Ordering::AcqRel);
+    std::sync::atomic::fence(Ordering::SeqCst);
+    work();
+    sequence.0.fetch_add(1, Ordering::AcqRel);
+}
+
 impl Sheet {
+    /// The sequences of all that readers must see unchanged.
+    pub fn sequences(&self) -> [u64; 1 + PUBLISHED] {
+        std::array::from_fn(|n| match n {
+            0 => self.header.sequence.get(),
+            _ => self.published[n - 1].sequence.get(),
+        })
+    }
+
     /// Changes values that are read together: readers that see an intermediate state try again.
     pub fn change(&self, work: impl FnOnce()) {
-        let sequence = &self.header.sequence.0;
-        sequence.fetch_add(1, Ordering::AcqRel);
-        std::sync::atomic::fence(Ordering::SeqCst);
-        work();
-        sequence.fetch_add(1, Ordering::AcqRel);
+        change(&self.header.sequence, work);
     }
 
     /// The entry of a device; a new entry if it has none. `None` if all are in use.
@@ -347,8 +415,11 @@ mod tests {
         assert_eq!(text.get(), "weir_lo");
         text.set("weir_eth0");
         assert_eq!(text.get(), "weir_et");
+        assert!(text.holds(b"weir_eth0") && text.holds(b"weir_et") && !text.holds(b"weir_e"));
         text.set("");
         assert_eq!(text.get(), "");
+        text.set("a\x1b[J");
+        assert_eq!(text.get(), "a\u{fffd}[J");
     }
 
     #[test]
@@ -392,6 +463,6 @@ mod tests {
     #[test]
     fn a_sheet_has_no_trailing_gap_and_stays_small() {
         assert_eq!(size_of::<Sheet>() % 64, 0);
-        assert!(size_of::<Sheet>() < 84 << 10, "{} bytes for every process", size_of::<Sheet>());
+        assert!(size_of::<Sheet>() < 90 << 10, "{} bytes for every process", size_of::<Sheet>());
     }
 }
