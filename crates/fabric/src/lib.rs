@@ -12,6 +12,7 @@
 //! | `rdma` | libibverbs and librdmacm |
 #![allow(clippy::missing_safety_doc)] // The functions of tables are called by libfabric's headers only.
 
+mod adapter_counters;
 mod address_vector;
 mod core;
 mod counter;

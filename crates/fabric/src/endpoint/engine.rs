@@ -1,5 +1,6 @@
 //! The protocol with its port: completions and events of the adapter go in, ends of operations come out.
 
+use crate::adapter_counters;
 use crate::core::{log, warn};
 use crate::domain::Keys;
 use crate::endpoint::links::{LISTENER, Links};
@@ -21,6 +22,8 @@ const BATCH: usize = 16;
 const LOOKS: Duration = Duration::from_millis(1);
 /// The same, while connections are being established.
 const LOOKS_SOON: Duration = Duration::from_micros(20);
+/// How often counters are shown to `weir stat`.
+const PUBLISHES: Duration = Duration::from_millis(100);
 /// Peers for which the completion queue has room at first.
 const PEERS: u32 = 64;
 /// An endpoint that closes waits so long for the end of what it has sent, since anything has ended last.
@@ -36,6 +39,7 @@ pub struct Engine {
     pub port: VerbsPort,
     began: Instant,
     looked: Duration,
+    published: Duration,
 }
 
 impl Engine {
@@ -49,7 +53,7 @@ impl Engine {
         let links = Links::new(adapter, address, settings.receive_slots, PEERS)?;
         let protocol = Endpoint::new(settings, name_of(links.address()));
         let port = VerbsPort::new(adapter, links, &settings, keys);
-        Ok(Engine { protocol, port, began: Instant::now(), looked: Duration::ZERO })
+        Ok(Engine { protocol, port, began: Instant::now(), looked: Duration::ZERO, published: Duration::ZERO })
     }
 
     /// The time of the protocol.
@@ -76,6 +80,16 @@ impl Engine {
         self.take_completions(now);
         self.look_for_events(now);
         self.protocol.progress(&mut self.port, now);
+        if now >= self.published + PUBLISHES {
+            self.published = now;
+            self.publish(false);
+        }
+    }
+
+    /// Shows what the endpoint has done.
+    fn publish(&self, closed: bool) {
+        let number = usize::from(self.address().port());
+        adapter_counters::publish(number, self.protocol.settings().scheme, self.protocol.counters(), closed);
     }
 
     /// Asks for descriptors to become readable. False: there is something now.
@@ -110,6 +124,7 @@ impl Engine {
             std::thread::yield_now();
         }
         self.protocol.close(&mut self.port);
+        self.publish(true);
     }
 
     /// Takes completions. True: there were some.

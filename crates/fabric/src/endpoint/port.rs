@@ -1,5 +1,6 @@
 //! What the protocol asks of the adapter and of the process.
 
+use crate::adapter_counters;
 use crate::domain::Keys;
 use crate::endpoint::links::Links;
 use crate::endpoint::numbers::send_id;
@@ -54,6 +55,10 @@ impl weir_msg::Port for VerbsPort {
     fn prefetch(&mut self, lkey: u32, addr: u64, len: u64, write: bool) {
         // It is advice: without it there is a page fault.
         let _ = self.adapter.prefetch(lkey, addr, len as usize, write, false);
+    }
+
+    fn invalidations(&mut self) -> Option<u64> {
+        adapter_counters::value("page_invalidations")
     }
 
     fn watch(&mut self, addr: u64, len: u64) -> bool {
