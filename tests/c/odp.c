@@ -7,10 +7,11 @@
  *   warm      pinned and warm ODP memory in turn               cold      single pages: cold, warm, prefetched
  *   figures   latency and bandwidth over the size, the first iterations, prefetches (paper, section III)
  *   core      exchange, then compute, in less memory than both need (section VII-E)
+ *   loggp     the extended LogGP model: its parameters, and messages as it describes them (sections IV to VI)
  *
  *   -d DEVICE   the first one found         -g INDEX   GID index: the first RoCE v2 GID of IPv4, else of IPv6
  *   -p PORT     TCP side channel: 18515     -t SECONDS limit for a completion: 30
- *   -r ROUNDS   of warm, cold and figures: 5           -f FACTOR  scales the length of runs: 1
+ *   -r ROUNDS   of all modes but core: 5    -f FACTOR  scales the length of runs: 1
  *   core:       -m pinned|odp    -x BYTES to exchange   -w BYTES to compute over   -n PASSES   -k WORK per page
  *
  * Both sides take the same options. The exit code is 2 if the program could not run.
@@ -18,6 +19,7 @@
 #define PROGRAM "odp"
 #include "odp_core.h"
 #include "odp_figures.h"
+#include "odp_rendezvous.h"
 
 static struct {
 	const char *mode;
@@ -28,7 +30,7 @@ static struct {
 } job = { .rounds = 5, .passes = 10, .work = 10, .factor = 1, .memory = ON_DEMAND, .communication = 64 << 20,
 	  .computation = 64 << 20 };
 
-static const char *const modes[] = { "warm", "cold", "figures", "core" };
+static const char *const modes[] = { "warm", "cold", "figures", "core", "loggp" };
 
 static void options(int argc, char **argv)
 {
@@ -89,6 +91,8 @@ int main(int argc, char **argv)
 		prefetch_costs(&c);
 		sides(&c, 2 * job.rounds + 1);
 	}
+	if (!strcmp(job.mode, "loggp"))
+		loggp(&c, job.rounds, job.factor, 4.096 * (1ul << patient.timeout));
 	if (!strcmp(job.mode, "core"))
 		out_of_core(&c, job.communication, job.computation, job.passes, job.work, job.memory);
 	conn_close(&c);

@@ -1,4 +1,4 @@
-//! `weir bench` of on-demand paging: runs to its end, prints all rows and figures, and says that it needs root. Rows of
+//! `weir bench` of on-demand paging: runs to its end, prints all rows, figures and the model, and says that it needs root. Rows of
 //! `weir bench ecosystem`. And `weir-crowd`, which `weir bench scale` runs.
 
 use crate::bed::{Bed, Topology, WEIR, library};
@@ -18,6 +18,7 @@ pub fn trials() -> Vec<Trial> {
     let root = nix::unistd::geteuid().is_root();
     vec![
         trial(Topology::Loopback, "weir bench odp prints its rows and writes a figure", odp),
+        trial(Topology::Loopback, "weir bench odp --loggp prints the model's parameters and predictions", loggp),
         needing_root(trial(Topology::Loopback, "weir bench out-of-core needs root", root_only), root),
         needing_root(trial(Topology::Loopback, ECOSYSTEM, ecosystem), root),
         trial(
@@ -51,6 +52,55 @@ fn odp(bed: &Bed) -> Result<()> {
     ensure!(shown["observations"].as_array().is_some_and(|all| all.len() == 9), "{shown}");
     let picture = std::fs::read_to_string(svg)?;
     ensure!(picture.matches("<polyline").count() == 14 && !picture.contains("NaN"), "{picture}");
+    Ok(())
+}
+
+/// Figures of a busy machine may be anything, but they are there, and times are above zero. Differences of measured times
+/// (l, page faults) may be below.
+fn loggp(bed: &Bed) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let svg = folder.path().join("loggp.svg");
+    let mut command = bed.bare(Side::A, WEIR);
+    command.args(["bench", "odp", "--loggp", "--quick", "--json", "--svg"]).arg(&svg);
+    let ended = Child::spawn(&mut command, "weir bench odp --loggp")?.wait(Duration::from_secs(180))?.success()?;
+    let shown: Value = serde_json::from_str(&ended.stdout).with_context(|| ended.printed())?;
+    let time = |figure: &Value| figure.as_f64().is_some_and(|us| us.is_finite() && us > 0.0);
+    let spread = |figure: &Value| ["min", "median", "max"].map(|key| figure[key].as_f64().unwrap_or(f64::NAN));
+    for name in ["o_post", "half_round_trip", "g", "G"] {
+        ensure!(spread(&shown["parameters"][name])[0] > 0.0, "{name}: {}", shown["parameters"]);
+    }
+    ensure!(spread(&shown["parameters"]["l"])[0].is_finite(), "{}", shown["parameters"]);
+    ensure!(time(&shown["parameters"]["c"]) && shown["parameters"]["m_control"] == 32, "{}", shown["parameters"]);
+    ensure!(shown["eager"].as_object().is_some_and(|eager| eager.len() == 7), "{}", shown["eager"]);
+    let sizes = shown["sizes"].as_object().context("no sizes")?;
+    ensure!((16..=22).all(|power| sizes.contains_key(&(1u64 << power).to_string())), "{shown}");
+    for (bytes, size) in sizes {
+        let parameters = size["parameters"].as_object().context("no parameters")?;
+        ensure!(parameters.len() == 11, "{bytes}: {size}");
+        for (name, figure) in parameters {
+            let [min, median, max] = spread(figure);
+            ensure!(min <= median && median <= max, "{bytes}, {name}: {figure}");
+            ensure!(name.starts_with("page_fault") || min > 0.0, "{bytes}, {name}: {figure}");
+        }
+        let scenarios = size["scenarios"].as_object().context("no scenarios")?;
+        ensure!(scenarios.len() == 7, "{bytes}: {size}");
+        for (name, comparison) in scenarios {
+            ensure!(comparison["predicted"].is_f64() && time(&comparison["measured"]["min"]), "{name}: {comparison}");
+        }
+        ensure!(time(&scenarios["pinned"]["predicted"]) && time(&scenarios["pinned"]["ratio"]), "{bytes}: {size}");
+    }
+    // Seven scenarios, seven sizes, three rounds; and a message of each for the page faults.
+    let bytes: u64 = (16..=22).map(|power| 1 << power).sum();
+    ensure!(shown["messages"] == 7 * 7 * 3 && shown["verified_bytes"] == 7 * (3 + 1) * bytes, "{shown}");
+    let faults = |scenario: &str| shown["page_faults"][scenario]["receiver"].as_u64();
+    ensure!(faults("pinned") == Some(0) && faults("put synchronised") == Some(0), "{}", shown["page_faults"]);
+    ensure!(faults("no prefetch") >= Some(7) && faults("invalidated") >= Some(7), "{}", shown["page_faults"]);
+    ensure!(shown["observations"].as_array().is_some_and(|all| all.len() == 15), "{shown}");
+    let picture = std::fs::read_to_string(svg)?;
+    ensure!(picture.matches("<polyline").count() >= 15 && !picture.contains("NaN"), "{picture}");
+    let mut command = bed.bare(Side::A, WEIR);
+    let refused = Child::spawn(command.args(["bench", "--loggp"]), "weir bench")?.wait(Duration::from_secs(10))?;
+    ensure!(!refused.status.success() && refused.stderr.contains("weir bench odp --loggp"), "{}", refused.printed());
     Ok(())
 }
 

@@ -74,6 +74,11 @@ pub struct BenchArgs {
     /// Draw the figures of `odp` to this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// `odp`: instead of its usual measurements, the parameters of the extended LogGP model (L, o, g, G, registration,
+    /// prefetch, page faults), and what its equations predict for messages from 64 KiB to 4 MiB, beside the measured
+    /// times of a rendezvous and of Put between two processes
+    #[arg(long, conflicts_with = "check")]
+    loggp: bool,
     /// Exit with an error if a bench falls short of its bar
     #[arg(long)]
     check: bool,
@@ -149,7 +154,7 @@ const ALONE: [Alone; 13] = [
     },
     Alone {
         name: "odp",
-        what: "on-demand paging: warm, cold, prefetched, and figures (only when named, alone)",
+        what: "on-demand paging: warm, cold, prefetched, figures; --loggp: a model (only when named, alone)",
         rows: Vec::new,
         run: odp::run,
     },
@@ -205,6 +210,7 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
     if let Some(address) = args.tcp_client {
         return tcp::connect(address, count).map(|()| ExitCode::SUCCESS);
     }
+    ensure!(!args.loggp || args.names == ["odp"], "--loggp is an option of `odp`; use: weir bench odp --loggp");
     if args.list {
         list();
         return Ok(ExitCode::SUCCESS);
@@ -215,12 +221,12 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
         ensure!(args.names[0] == *name, "`{name}` {others} {name}");
         let names = &args.names[1..];
         ensure!(names.is_empty() || !(bench.rows)().is_empty(), "`{name}` {others} {name}");
-        let BenchArgs { quick, rounds, json, check, .. } = args;
-        return run(&Request { names, quick, rounds, json, check, svg: args.svg.as_deref() });
+        let BenchArgs { quick, rounds, json, check, loggp, .. } = args;
+        return run(&Request { names, quick, rounds, json, check, svg: args.svg.as_deref(), loggp });
     }
     let rows = rows::select(rows::all(), &args.names)?;
     let BenchArgs { names, quick, rounds, json, check, .. } = args;
-    let request = Request { names: &names, quick, rounds, json, check, svg: None };
+    let request = Request { names: &names, quick, rounds, json, check, svg: None, loggp: false };
     let stage = Stage::new(MTU)?;
     turns::announce("weir bench", &stage, &request);
     turns::warn_of_missing(&rows);

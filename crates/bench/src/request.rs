@@ -16,6 +16,8 @@ pub struct Request<'a> {
     pub check: bool,
     /// Where to draw figures, if the bench has any.
     pub svg: Option<&'a Path>,
+    /// `odp`: the LogGP model instead of the usual measurements.
+    pub loggp: bool,
 }
 
 impl Request<'_> {

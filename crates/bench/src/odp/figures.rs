@@ -1,5 +1,6 @@
 //! The paper's figures, measured on this machine: as a table, as a picture, and checked against its observations.
 
+use super::observation::{self, Observation, cell};
 use super::program::{Line, Memory, Prefetch};
 use crate::table::Spread;
 use serde::Serialize;
@@ -33,15 +34,6 @@ pub struct Size {
     pub first_prefetch: Option<f64>,
     /// A message through cold memory and a short reply, µs: no prefetch, at the sender, at the receiver, at both.
     pub sides: [Option<f64>; 4],
-}
-
-/// An observation of the paper, and whether the figures confirm it.
-#[derive(Clone, Debug, Serialize)]
-pub struct Observation {
-    pub paper: &'static str,
-    pub here: String,
-    /// `None`: the figures that it needs are missing.
-    pub holds: Option<bool>,
 }
 
 impl Figures {
@@ -135,16 +127,7 @@ impl Figures {
             let shown: Vec<String> = self.iterations.values().take(8).map(|pair| cell(pair[memory])).collect();
             let _ = writeln!(text, "1 MiB, µs by iteration (3a), {what:<6}: {} …", shown.join(" "));
         }
-        let _ = writeln!(text, "\nThe paper's observations, and the figures of this machine:");
-        for observation in self.observations() {
-            let verdict = match observation.holds {
-                Some(true) => "holds",
-                Some(false) => "does not hold",
-                None => "unknown",
-            };
-            let _ = writeln!(text, "  {verdict:<14}  {}\n{:18}{}", observation.paper, "", observation.here);
-        }
-        text
+        text + &observation::render(&self.observations())
     }
 
     /// The paper's observations about its figures.
@@ -339,15 +322,6 @@ impl Figures {
         ];
         let drawings: Vec<&dyn Drawing> = panels.iter().map(|panel| panel as &dyn Drawing).collect();
         sheet("On-demand paging at the level of verbs", &drawings)
-    }
-}
-
-fn cell(figure: Option<f64>) -> String {
-    match figure {
-        None => "–".into(),
-        Some(f) if f.abs() < 10.0 => format!("{f:.2}"),
-        Some(f) if f.abs() < 100.0 => format!("{f:.1}"),
-        Some(f) => format!("{f:.0}"),
     }
 }
 

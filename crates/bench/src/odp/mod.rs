@@ -1,8 +1,10 @@
 //! `weir bench odp`: on-demand paging against pinned memory, cold pages against the processor's own first touch, and
 //! the verbs-level figures of "Designing MPI Library with On-Demand Paging (ODP) of InfiniBand: Challenges and
-//! Benefits", section III.
+//! Benefits", section III. With `--loggp`, the model of the same paper.
 
 mod figures;
+mod loggp;
+mod observation;
 pub mod program;
 mod rows;
 
@@ -18,6 +20,9 @@ use weir_stage::{Side, Stage};
 
 /// Measures, prints the results, and draws the figures.
 pub fn run(request: &Request<'_>) -> Result<ExitCode> {
+    if request.loggp {
+        return loggp::run(request);
+    }
     let stage = Stage::new(MTU)?;
     let rounds = request.rounds.unwrap_or(if request.quick { 3 } else { 9 });
     let factor = if request.quick { 0.1 } else { 1.0 };

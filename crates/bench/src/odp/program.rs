@@ -2,6 +2,7 @@
 
 use crate::under_weir;
 use anyhow::{Context, Result, ensure};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::process::Command;
@@ -90,15 +91,15 @@ pub fn program() -> Result<PathBuf> {
 }
 
 /// Runs server and client in a mode to their end, and returns the client's lines.
-pub fn run(stage: &Stage, mode: &str, rounds: u32, factor: f64) -> Result<Vec<Line>> {
+pub fn run<L: DeserializeOwned>(stage: &Stage, mode: &str, rounds: u32, factor: f64) -> Result<Vec<L>> {
     let arguments = format!("-r {rounds} -f {factor} {mode}");
     let (server, client) = start(stage, &arguments, |_, _| ())?;
     let ended = pair::finish(server, client, BOUND)?.success()?;
     parse(&ended.client.stdout)
 }
 
-/// Parses the output of `weir-odp`.
-pub fn parse(stdout: &str) -> Result<Vec<Line>> {
+/// Parses the output of `weir-odp`: lines of a kind ([`Line`], or that of the model).
+pub fn parse<L: DeserializeOwned>(stdout: &str) -> Result<Vec<L>> {
     stdout
         .lines()
         .map(|line| serde_json::from_str(line).with_context(|| format!("weir-odp printed `{line}`")))
@@ -134,10 +135,10 @@ mod tests {
 {"what":"prefetch","bytes":2,"waits":true,"average":1.5,"first":3.0}
 {"what":"sides","prefetch":"both","bytes":2,"value":9.1}
 {"what":"out of core","memory":"odp","exchange":0.1,"compute":7.3,"others":0.2,"cpu":7.0,"from_swap":12,"wrong":false}"#;
-        let lines = parse(text).unwrap();
+        let lines: Vec<Line> = parse(text).unwrap();
         assert!(matches!(lines[0], Line::WarmLatency { bytes: 8, memory: Memory::Odp, .. }));
         assert!(matches!(lines[2], Line::Latency { faults: -1, .. }));
         assert!(matches!(lines[4], Line::Sides { prefetch: Prefetch::Both, .. }));
-        assert!(parse("verify: no\n").is_err());
+        assert!(parse::<Line>("verify: no\n").is_err());
     }
 }

@@ -118,7 +118,7 @@ fn run_once(
     let ended = client.wait(TICK)?;
     drop(server);
     let ended = if ended.status.success() {
-        match program::parse(&ended.stdout)?.first() {
+        match program::parse::<Line>(&ended.stdout)?.first() {
             Some(Line::OutOfCore(OutOfCore { wrong: true, .. })) => bail!("exchanged bytes are wrong"),
             Some(Line::OutOfCore(times)) => Ended::Well {
                 exchange: times.exchange,
