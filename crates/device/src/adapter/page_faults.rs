@@ -23,6 +23,10 @@ impl Adapter {
 
     /// Gives the engine buffers for packets that wait. ENOMEM if there is no memory.
     pub(super) fn provide_held_buffers(&self) -> Result<(), Errno> {
+        // Each registration on demand asks; to allocate the buffers takes longer than all the rest of it.
+        if self.with_engine(|engine| engine.has_held_buffers()) {
+            return Ok(());
+        }
         let spare = Box::new(HeldPackets::new()?);
         let spare = self.with_engine(|engine| engine.provide_held_buffers(spare));
         drop(spare);

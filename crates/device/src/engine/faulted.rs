@@ -29,6 +29,11 @@ impl Engine {
         None
     }
 
+    /// Whether it has buffers for packets that wait.
+    pub fn has_held_buffers(&self) -> bool {
+        self.held.is_some()
+    }
+
     /// Sides of QPs with resolved pages, while these are worked on.
     pub fn resolved(&mut self) -> &mut Vec<(u32, Side)> {
         &mut self.resolved

@@ -12,6 +12,16 @@ const BUFFER_LEN: usize = 4608;
 /// Limit for each side of a QP, in bytes: the largest window of a peer. More cannot be in flight.
 const QUEUE_COST: usize = 512 << 10;
 
+/// Bytes of a packet that are not payload, at most: headers of a frame or of a RoCE packet, and the ICRC. A peer's window
+/// counts payload only.
+const HEADERS: usize = 80;
+const _: () = assert!(weir_wire::frame::HEADER_LEN + 4 <= HEADERS);
+
+/// What a packet of so many bytes counts against [`QUEUE_COST`].
+fn cost(len: usize) -> usize {
+    len.saturating_sub(HEADERS) + PACKET_COST
+}
+
 /// The packet buffers of an adapter. The system allocates their memory when they are first used.
 pub struct HeldPackets {
     bytes: Box<[u8]>,
@@ -96,7 +106,7 @@ impl HeldPackets {
             },
             None => None,
         };
-        let cost = datagram.len() + PACKET_COST;
+        let cost = cost(datagram.len());
         if datagram.len() > BUFFER_LEN || queue.cost + cost > QUEUE_COST {
             return Kept::NoRoom;
         }
@@ -138,7 +148,7 @@ impl HeldPackets {
         let (first, last) = queue.ends?;
         let state = &mut self.states[usize::from(first)];
         queue.ends = state.next.take().map(|next| (next, last));
-        queue.cost -= usize::from(state.len) + PACKET_COST;
+        queue.cost -= cost(state.len.into());
         Some(Packet { buffer: first })
     }
 
@@ -147,7 +157,7 @@ impl HeldPackets {
         let queue = &mut held.queues[side as usize];
         let state = &mut self.states[usize::from(packet.buffer)];
         state.next = queue.ends.map(|(first, _)| first);
-        queue.cost += usize::from(state.len) + PACKET_COST;
+        queue.cost += cost(state.len.into());
         queue.ends = Some((packet.buffer, queue.ends.map_or(packet.buffer, |(_, last)| last)));
     }
 
@@ -243,7 +253,9 @@ mod tests {
     fn a_side_holds_at_most_a_window_and_buffers_are_reused() {
         let (mut buffers, mut held) = (HeldPackets::new().unwrap(), Held::default());
         for _ in 0..3 {
-            let mut keep = |n| buffers.keep(&mut held, Side::Responder, waiting(n, &[1; 4096], None)) == Kept::Now;
+            // The window of a peer counts payload: all its packets fit, with their headers.
+            let packet = [1; 4096 + HEADERS];
+            let mut keep = |n| buffers.keep(&mut held, Side::Responder, waiting(n, &packet, None)) == Kept::Now;
             let kept = (0..5000).take_while(|n| keep(*n));
             assert_eq!(kept.count(), QUEUE_COST / (4096 + PACKET_COST));
             buffers.clear(&mut held);
