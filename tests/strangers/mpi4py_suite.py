@@ -1,4 +1,5 @@
-"""mpi4py's own tests, over Open MPI and MPICH, both over UCX with RC and without shared memory.
+"""mpi4py's own tests, over Open MPI and MPICH, both over UCX with RC and without shared memory, and over Open MPI by
+libfabric's provider weir-odp.
 
 The tests run in groups, so that a rank that waits for ever costs only its group. expected.txt names the tests that do
 not pass without Weir either.
@@ -50,12 +51,15 @@ class Mpi:
 OPEN = Mpi('Open MPI', 'openmpi', (
     'mpirun.openmpi', '--allow-run-as-root', '--oversubscribe', '--mca', 'btl', 'self', '--mca', 'pml', 'ucx', '--mca',
     'osc', 'ucx', '--mca', 'pml_ucx_tls', 'any', '--mca', 'pml_ucx_devices', 'any'))
+# `weir run` makes it use libfabric's provider weir-odp.
+BY_FABRIC = Mpi('Open MPI by weir-odp', 'openmpi', ('mpirun.openmpi', '--allow-run-as-root', '--oversubscribe'))
 MPICH = Mpi('MPICH', 'mpich', ('mpirun.mpich',))
 
 
 def cases():
     # mpi4py itself skips all tests of new processes over MPICH.
-    runs = [(mpi, 2, group) for mpi in (OPEN, MPICH) for group in GROUPS if (mpi, group) != (MPICH, 'new processes')]
+    runs = [(mpi, 2, group) for mpi in (OPEN, BY_FABRIC, MPICH) for group in GROUPS
+            if (mpi, group) != (MPICH, 'new processes')]
     cases = [Case(name(*run), functools.partial(run_group, run=run)) for run in runs]
     run = OPEN, 2, SHORT
     return [Case(name(*run), functools.partial(run_group, run=run), short=True), *cases]

@@ -28,9 +28,14 @@ pub fn read() -> Vec<(String, u64)> {
     names[..count].iter().map(name).zip(values).collect()
 }
 
-/// One counter of the process.
-pub fn value(name: &str) -> Option<u64> {
-    read().into_iter().find(|(known, _)| known == name).map(|(_, value)| value)
+/// How often the adapter has lost pages of this process.
+pub fn invalidations() -> Option<u64> {
+    static AT: OnceLock<Option<usize>> = OnceLock::new();
+    let at = (*AT.get_or_init(|| read().iter().position(|(name, _)| name == "page_invalidations")))?;
+    let (mut names, mut values) = ([[0; NAME]; ROOM], [0; ROOM]);
+    // SAFETY: places for as many names and values as is said.
+    unsafe { functions().0?(names.as_mut_ptr(), values.as_mut_ptr(), ROOM) };
+    values.get(at).copied()
 }
 
 /// Shows what an endpoint has done, with the other endpoints of the process. `closed`: it keeps nothing any more.

@@ -38,18 +38,29 @@ struct Shared {
 struct Gone {
     ranges: [(u64, u64); NOTED],
     count: usize,
+    /// Nothing is reported any more.
+    ended: bool,
 }
 
 impl Monitor {
     /// Starts the thread. Errors: those of userfaultfd(2), and EAGAIN if no thread can be started.
     pub fn start() -> io::Result<Monitor> {
         let (userfault, _) = Userfaultfd::open()?;
-        let shared = Arc::new(Shared { userfault, gone: Mutex::new(Gone { ranges: [(0, 0); NOTED], count: 0 }) });
+        let shared =
+            Arc::new(Shared { userfault, gone: Mutex::new(Gone { ranges: [(0, 0); NOTED], count: 0, ended: false }) });
         let (reader, writer) = pipe()?;
         let watched = shared.clone();
         // A small stack: the thread calls little.
         let builder = std::thread::Builder::new().name("weir-odp-unmap".to_owned()).stack_size(128 << 10);
-        let thread = builder.spawn(move || watch(&watched, &reader))?;
+        let thread = builder.spawn(move || {
+            watch(&watched, &reader);
+            // What happens from now on is not seen.
+            if let Ok(mut gone) = watched.gone.lock() {
+                let (start, len) = EVERYTHING;
+                gone.note(start, len);
+                gone.ended = true;
+            }
+        })?;
         let process = std::process::id();
         Ok(Monitor { shared, end: Some(writer), thread: Some(thread), process })
     }
@@ -58,7 +69,8 @@ impl Monitor {
     pub fn watch(&self, addr: u64, len: u64) -> bool {
         let (start, end) = whole_pages(addr, len);
         // A forked child's memory is its own.
-        self.process == std::process::id() && self.shared.userfault.register(start, end).is_ok()
+        let watches = self.process == std::process::id() && self.shared.gone.lock().is_ok_and(|gone| !gone.ended);
+        watches && self.shared.userfault.register(start, end).is_ok()
     }
 
     /// The next range that has gone: address and bytes.
@@ -113,11 +125,7 @@ fn watch(shared: &Shared, end: &OwnedFd) {
                 gone.note(to, to.saturating_add(len));
             }
             Ok(Some(Event::Other) | None) => {}
-            Err(_) => {
-                let (start, len) = EVERYTHING;
-                gone.note(start, len);
-                return;
-            }
+            Err(_) => return,
         }
     }
 }
@@ -173,7 +181,7 @@ mod tests {
 
     #[test]
     fn too_many_ranges_count_as_everything() {
-        let mut gone = Gone { ranges: [(0, 0); NOTED], count: 0 };
+        let mut gone = Gone { ranges: [(0, 0); NOTED], count: 0, ended: false };
         (0..=NOTED as u64).for_each(|n| gone.note(n * 4096, (n + 1) * 4096));
         assert_eq!((gone.count, gone.ranges[0]), (1, EVERYTHING));
     }

@@ -14,6 +14,9 @@ pub trait Progress: Send + Sync {
 
     /// Descriptors that are readable when there is something to do.
     fn descriptors(&self) -> Vec<RawFd>;
+
+    /// The program has waited until now.
+    fn waited(&self);
 }
 
 /// The endpoints that report to a queue or counter.
@@ -56,8 +59,10 @@ impl Endpoints {
 
     /// Blocks until a descriptor is readable, at most so long.
     pub fn wait(&self, most: Duration) {
-        let fds: Vec<RawFd> = self.all().iter().flat_map(|endpoint| endpoint.descriptors()).collect();
+        let all = self.all();
+        let fds: Vec<RawFd> = all.iter().flat_map(|endpoint| endpoint.descriptors()).collect();
         wait_any(&fds, most);
+        all.iter().for_each(|endpoint| endpoint.waited());
     }
 
     fn only(&self) -> Option<Arc<dyn Progress>> {

@@ -113,8 +113,6 @@ impl Endpoint {
         if !is_valid(kind, operator, datatype) || !whole || operands != payload.len as u64 || total > longest {
             return Err(Violation);
         }
-        // Processes synchronise by atomics, too: peers are about to use this process's windows.
-        self.synchronises(port, now);
         let operands = port.slot(payload.slot)[payload.at..payload.at + payload.len].to_vec();
         let (operand, compare) =
             operands.split_at(if kind == AtomicKind::Compare { total as usize } else { payload.len });
@@ -136,6 +134,10 @@ impl Endpoint {
                 }
                 at += size;
             }
+        }
+        if !refused {
+            // Processes synchronise by atomics, too: peers are about to use this process's windows.
+            self.synchronises(port, now);
         }
         self.answer(from, Answer::AtomicDone { id, refused, values });
         Ok(())

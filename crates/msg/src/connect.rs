@@ -16,7 +16,10 @@ use std::time::Duration;
 
 /// After a refusal as crossing, an endpoint waits so long for the other connection before it connects again.
 const EXPECTS: Duration = Duration::from_millis(500);
+/// A peer that refuses because it does not listen is asked again for so long.
+const LISTENS_WITHIN: Duration = Duration::from_secs(10);
 const ECONNREFUSED: i32 = 111;
+const ETIMEDOUT: i32 = 110;
 const ENOMEM: i32 = 12;
 
 /// What a connection can hold.
@@ -41,6 +44,9 @@ impl Endpoint {
     /// A peer asks for a connection.
     pub fn incoming(&mut self, port: &mut impl Port, connection: ConnectionId, hello: Option<&Hello>) -> Verdict {
         let Some(hello) = hello else { return Verdict::Rejected(Rejection::Version) };
+        if hello.name == self.name {
+            return Verdict::Rejected(Rejection::Version);
+        }
         let id = self.peer(&hello.name);
         let stays = hello.name > self.name;
         match self.peer_mut(id).state {
@@ -106,13 +112,19 @@ impl Endpoint {
     pub fn refused(&mut self, port: &mut impl Port, now: Duration, connection: ConnectionId, reason: Reason) {
         let Some(&id) = self.connections.get(&connection) else { return };
         let State::Connecting { since, .. } = self.peer_mut(id).state else {
-            self.lost_peer(port, id, Failure::Unreachable(reason));
+            // It was accepted so late that the peer has given up. What waits for the peer makes another one.
+            self.disconnect(port, id);
+            self.wake(id);
             return;
         };
         self.disconnect(port, id);
-        let refused = matches!(reason, Reason::System(Errno(ECONNREFUSED)));
-        let again = reason == Reason::Rejected(Rejection::Crossing) || refused;
-        if again && now + EXPECTS < since + self.settings.connect_within {
+        // A peer that computes answers late. One that does not listen may be about to.
+        let within = match reason {
+            Reason::Rejected(Rejection::Crossing) | Reason::System(Errno(ETIMEDOUT)) => self.settings.connect_within,
+            Reason::System(Errno(ECONNREFUSED)) => self.settings.connect_within.min(LISTENS_WITHIN),
+            _ => Duration::ZERO,
+        };
+        if now + EXPECTS < since + within {
             self.peer_mut(id).state = State::Expecting { since, again: now + EXPECTS };
             self.wake(id);
         } else {
@@ -169,7 +181,7 @@ impl Endpoint {
     fn receives_for_connection(&mut self, port: &mut impl Port) -> Option<Vec<Slot>> {
         let mut receives = Vec::new();
         for _ in 0..self.settings.receive_slots {
-            let Some(slot) = port.new_slot() else {
+            let Some(slot) = self.new_slot(port) else {
                 self.free_slots(port, receives);
                 return None;
             };

@@ -154,14 +154,15 @@ impl Endpoint {
         self.unexpected.len()
     }
 
-    /// Whether all that the program has sent, and all answers to peers, have left and are acknowledged. Messages that have not matched
-    /// do not count.
+    /// Whether all that the program has sent, and all answers to peers, have left and are acknowledged. Of messages
+    /// that have not matched, injected ones count: the program cannot know that they are still here.
     pub fn is_drained(&self) -> bool {
         let drained = |peer: &Peer| match &peer.state {
             State::Connected(connected) => connected.queue.is_empty() && !peer.has_work(),
             _ => !peer.has_work(),
         };
-        self.peers.iter().all(drained)
+        let injected = |op: &Op| matches!(op, Op::Send(send) if send.source.buffer().is_none());
+        self.peers.iter().all(drained) && !self.ops.iter().any(|(_, op)| injected(op))
     }
 
     /// Whether something waits for a connection.
@@ -218,6 +219,11 @@ impl Endpoint {
             .fold(0, |sum: u32, waiting| sum.saturating_add(counted(waiting.len)))
     }
 
+    /// The program has waited for this endpoint until now, and computed nothing.
+    pub fn waited(&mut self, now: Duration) {
+        self.called = self.called.max(now);
+    }
+
     /// The program calls.
     pub(crate) fn calls(&mut self, now: Duration) {
         if now > self.called + self.settings.computes {
@@ -263,10 +269,22 @@ impl Endpoint {
         if self.send_slots >= self.settings.send_slots {
             return None;
         }
-        let slot = port.new_slot()?;
+        let slot = self.new_slot(port)?;
         self.send_slots += 1;
         self.counters.pin(self.settings.slot.into());
         Some(slot)
+    }
+
+    /// Another bounce buffer. If no memory may be pinned any more, registrations that no operation uses make room.
+    pub(crate) fn new_slot(&mut self, port: &mut impl Port) -> Option<Slot> {
+        loop {
+            if let Some(slot) = port.new_slot() {
+                return Some(slot);
+            }
+            if !self.registrar.evict(port, &mut self.counters) {
+                return None;
+            }
+        }
     }
 
     /// An operation has ended.

@@ -164,7 +164,8 @@ impl Registrar {
         Ok(region)
     }
 
-    /// Registers memory as writable, or, if that fails and need not be, as it is.
+    /// Registers memory. Pinned memory becomes writable if it can, so that the next operation finds it. On-demand memory
+    /// does not: an adapter finds out only at a page fault that a page cannot be written.
     fn register(
         &mut self,
         port: &mut impl Port,
@@ -173,25 +174,35 @@ impl Registrar {
         len: u64,
         writable: bool,
     ) -> Result<(Registered, bool), Errno> {
-        let how = Registration { on_demand: self.scheme.on_demand(), writable: true };
+        let on_demand = self.scheme.on_demand();
+        let how = Registration { on_demand, writable: writable || !on_demand };
         loop {
             let error = match port.register(start, len, how) {
-                Ok(registered) => return Ok((registered, true)),
+                Ok(registered) => return Ok((registered, how.writable)),
                 Err(error) => error,
             };
-            if !writable && let Ok(registered) = port.register(start, len, Registration { writable: false, ..how }) {
+            if !writable
+                && how.writable
+                && let Ok(registered) = port.register(start, len, Registration { writable: false, ..how })
+            {
                 return Ok((registered, false));
             }
             if error == Errno(EFAULT) {
                 return Err(error);
             }
             // No memory may be pinned any more, or the adapter has no more regions: other registrations make room.
-            let scheme = self.scheme;
-            if !self.cache.evict(|cached| end(scheme, port, counters, cached)) {
+            if !self.evict(port, counters) {
                 return Err(error);
             }
-            counters.evictions += 1;
         }
+    }
+
+    /// Ends the registration that was used least recently of those that no operation uses. False: there is none.
+    pub fn evict(&mut self, port: &mut impl Port, counters: &mut Counters) -> bool {
+        let scheme = self.scheme;
+        let evicted = self.cache.evict(|cached| end(scheme, port, counters, cached));
+        counters.evictions += u64::from(evicted);
+        evicted
     }
 }
 

@@ -39,7 +39,7 @@ pub struct Settings {
     pub computes: Duration,
     /// Most bytes of windows that are prefetched at a time.
     pub window_prefetch: u64,
-    /// A connection must be established within this time.
+    /// A connection must be established within this time. A peer answers only when its program calls.
     pub connect_within: Duration,
 }
 
@@ -82,7 +82,7 @@ impl Default for Settings {
             cache_regions: 1024,
             computes: Duration::from_micros(100),
             window_prefetch: 64 << 20,
-            connect_within: Duration::from_secs(10),
+            connect_within: Duration::from_secs(120),
         }
     }
 }

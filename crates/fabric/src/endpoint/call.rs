@@ -96,10 +96,10 @@ impl Call<'_> {
         self.state.min_multi_recv
     }
 
-    /// Reports an end that the protocol knows nothing of.
+    /// Reports a message that was found, and that has not been received.
     pub fn report(&mut self, event: &weir_msg::Event) {
         let State { bindings, engine: Some(engine), reports, .. } = &mut *self.state else { return };
-        reports.report(bindings, &engine.protocol, event);
+        reports.report_found(bindings, &engine.protocol, event);
     }
 
     /// Reports that no message matches.

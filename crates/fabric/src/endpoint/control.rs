@@ -6,6 +6,7 @@ use crate::domain::Domain;
 use crate::endpoint::bindings::{Bindings, Bound};
 use crate::endpoint::engine::Engine;
 use crate::endpoint::object::{EndpointObject, State};
+use crate::endpoint::report::Reports;
 use crate::endpoint::{atomic, message, remote, tagged};
 use crate::guard::guarded;
 use crate::info::{name_of, parse_name};
@@ -58,7 +59,9 @@ pub unsafe extern "C" fn open(
             receive: bound(rx.map_or(0, |attr| attr.op_flags)),
             ..Bindings::default()
         };
-        let (engine, peers, min_multi_recv, reports) = (None, Vec::new(), MIN_MULTI_RECV, Default::default());
+        let remote_writes = info.caps & FI_RMA != 0 && info.caps & FI_REMOTE_WRITE != 0;
+        let reports = Reports::new(remote_writes);
+        let (engine, peers, min_multi_recv) = (None, Vec::new(), MIN_MULTI_RECV);
         let state = Mutex::new(State { bindings, engine, peers, min_multi_recv, reports });
         // SAFETY: the program's domain is that of an Arc.
         let domain = unsafe { objects::share(domain) };

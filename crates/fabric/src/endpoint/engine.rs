@@ -6,11 +6,12 @@ use crate::domain::Keys;
 use crate::endpoint::links::{LISTENER, Links};
 use crate::endpoint::numbers::{Request, request_of};
 use crate::endpoint::port::VerbsPort;
-use crate::info::name_of;
+use crate::info::{name_of, parse_name};
 use crate::rdma::{Adapter, EMPTY_COMPLETION, Errno, Event, EventKind};
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use weir_abi::{IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR, ibv_wc};
 use weir_fabric_abi::FI_LOG_EP_CTRL;
@@ -24,14 +25,18 @@ const LOOKS: Duration = Duration::from_millis(1);
 const LOOKS_SOON: Duration = Duration::from_micros(20);
 /// How often counters are shown to `weir stat`.
 const PUBLISHES: Duration = Duration::from_millis(100);
-/// Peers for which the completion queue has room at first.
-const PEERS: u32 = 64;
-/// An endpoint that closes waits so long for the end of what it has sent, since anything has ended last.
-const DRAIN: Duration = Duration::from_secs(2);
+/// Peers for which the completion queue has room.
+const PEERS: u32 = 256;
+/// An endpoint that closes waits so long for the end of what it has sent, since anything that it has sent has ended last.
+const DRAIN: Duration = Duration::from_secs(10);
+/// The same, whatever happens.
+const LONGEST_DRAIN: Duration = Duration::from_secs(60);
 const IBV_WC_REM_INV_REQ_ERR: i32 = 9;
 const IBV_WC_REM_ACCESS_ERR: i32 = 10;
 const IBV_WC_RECV: i32 = 1 << 7;
 const IBV_WC_RECV_RDMA_WITH_IMM: i32 = IBV_WC_RECV | 1;
+
+static ENGINES: AtomicUsize = AtomicUsize::new(0);
 
 /// An enabled endpoint.
 pub struct Engine {
@@ -40,6 +45,10 @@ pub struct Engine {
     began: Instant,
     looked: Duration,
     published: Duration,
+    /// Requests of the send queues that have completed.
+    sent: u64,
+    /// Tells endpoints of the process apart.
+    number: usize,
 }
 
 impl Engine {
@@ -53,7 +62,9 @@ impl Engine {
         let links = Links::new(adapter, address, settings.receive_slots, PEERS)?;
         let protocol = Endpoint::new(settings, name_of(links.address()));
         let port = VerbsPort::new(adapter, links, &settings, keys);
-        Ok(Engine { protocol, port, began: Instant::now(), looked: Duration::ZERO, published: Duration::ZERO })
+        let (looked, published) = Default::default();
+        let number = ENGINES.fetch_add(1, Ordering::Relaxed);
+        Ok(Engine { protocol, port, began: Instant::now(), looked, published, sent: 0, number })
     }
 
     /// The time of the protocol.
@@ -88,8 +99,7 @@ impl Engine {
 
     /// Shows what the endpoint has done.
     fn publish(&self, closed: bool) {
-        let number = usize::from(self.address().port());
-        adapter_counters::publish(number, self.protocol.settings().scheme, self.protocol.counters(), closed);
+        adapter_counters::publish(self.number, self.protocol.settings().scheme, self.protocol.counters(), closed);
     }
 
     /// Asks for descriptors to become readable. False: there is something now.
@@ -104,6 +114,12 @@ impl Engine {
         !self.take_completions(now)
     }
 
+    /// The program has waited until now, and computed nothing.
+    pub fn waited(&mut self) {
+        let now = self.now();
+        self.protocol.waited(now);
+    }
+
     /// Descriptors that are readable when there is something to do.
     pub fn descriptors(&self) -> Vec<RawFd> {
         let links = &self.port.links;
@@ -112,16 +128,21 @@ impl Engine {
 
     /// Waits until all that the program has sent has arrived, as far as peers answer, and ends all connections.
     pub fn close(&mut self) {
-        let mut active = Instant::now();
-        while active.elapsed() < DRAIN && !self.protocol.is_drained() {
+        let began = Instant::now();
+        let (mut active, mut sent) = (began, self.sent);
+        while active.elapsed() < DRAIN && began.elapsed() < LONGEST_DRAIN && !self.protocol.is_drained() {
             let now = self.now();
             self.protocol.flush(&mut self.port);
-            if self.take_completions(now) {
+            self.take_completions(now);
+            if std::mem::replace(&mut sent, self.sent) != self.sent {
                 active = Instant::now();
             }
             self.look_for_events(now);
             self.protocol.progress(&mut self.port, now);
             std::thread::yield_now();
+        }
+        if !self.protocol.is_drained() {
+            warn(FI_LOG_EP_CTRL, "an endpoint closes although peers have not taken all that was sent to them");
         }
         self.protocol.close(&mut self.port);
         self.publish(true);
@@ -164,6 +185,7 @@ impl Engine {
                 }
             }
             Request::Send(connection, number) if completion.status == IBV_WC_SUCCESS => {
+                self.sent += 1;
                 protocol.sent(port, now, connection, number);
             }
             Request::Send(connection, number) => {
@@ -184,8 +206,7 @@ impl Engine {
             let hello = self.port.links.get(own).and_then(|link| Hello::parse(&link.hello));
             self.established(now, own, hello.as_ref());
         }
-        let wait = if self.port.links.is_connecting() { LOOKS_SOON } else { LOOKS };
-        if now < self.looked + wait {
+        if now < self.looked + LOOKS_SOON || now < self.looked + LOOKS && !self.port.links.is_connecting() {
             return;
         }
         self.looked = now;
@@ -204,7 +225,10 @@ impl Engine {
     fn event(&mut self, now: Duration, event: Event) {
         if event.token == LISTENER {
             if let EventKind::ConnectRequest(request) = event.kind {
-                let hello = Hello::parse(&request.private_data);
+                // A peer that names another address than its own is none.
+                let from = |hello: &Hello| parse_name(hello.name.as_bytes()).map(|name| name.ip());
+                let peer = request.peer.ip();
+                let hello = Hello::parse(&request.private_data).filter(|hello| from(hello) == Some(peer));
                 match self.port.links.incoming(request) {
                     Ok(connection) => self.incoming(connection, hello.as_ref()),
                     Err(error) => warn(FI_LOG_EP_CTRL, &format!("a connection request is lost: {error}")),

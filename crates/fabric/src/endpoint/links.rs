@@ -21,6 +21,8 @@ const SEND_QUEUE: u32 = 256;
 const INLINE: u32 = 220;
 /// Each step of connecting may take so long.
 const STEP: Duration = Duration::from_secs(4);
+/// Connections that an endpoint can make in its life: their numbers are part of the numbers of requests.
+const MOST_NUMBERS: usize = 1 << 22;
 /// Connection requests that may wait for this process.
 const BACKLOG: i32 = 128;
 
@@ -31,6 +33,8 @@ pub struct Links {
     pub queue: Arc<CompletionQueue>,
     listener: Listener,
     receives: u32,
+    /// Connections for which the completion queue has room.
+    most: usize,
     /// By number; numbers are not used again, so that late completions belong to no other connection.
     links: Vec<Option<Link>>,
     /// Connections to the endpoint itself, which are established at once.
@@ -71,8 +75,9 @@ impl Links {
         let receives = u32::from(receives);
         let wanted = (SEND_QUEUE + receives).saturating_mul(peers).min(adapter.attributes().max_cqe);
         let queue = CompletionQueue::new(adapter, wanted as usize, true)?;
+        let most = (wanted / (SEND_QUEUE + receives)) as usize;
         let (links, ready) = (Vec::new(), Vec::new());
-        Ok(Links { adapter: adapter.clone(), channel, queue, listener, receives, links, ready })
+        Ok(Links { adapter: adapter.clone(), channel, queue, listener, receives, most, links, ready })
     }
 
     /// Where peers connect.
@@ -100,7 +105,7 @@ impl Links {
         receives: &[Slot],
     ) -> Result<ConnectionId, Errno> {
         let destination = parse_name(to.as_bytes()).ok_or(Errno(libc::EINVAL))?;
-        let id = ConnectionId(self.links.len() as u32);
+        let id = self.next_number()?;
         let (own, established) = (destination == self.address(), false);
         let (hello, receives) = (hello.emit(), receives.to_vec());
         if own {
@@ -121,7 +126,7 @@ impl Links {
 
     /// A peer asks for a connection: its number here.
     pub fn incoming(&mut self, request: ConnectRequest) -> Result<ConnectionId, Errno> {
-        let id = ConnectionId(self.links.len() as u32);
+        let id = self.next_number()?;
         let connection = Connection::from_request(request, &self.adapter, id.0.into())?;
         let (way, hello, receives, established) = (Way::Peer(connection), [0; HELLO_LEN], Vec::new(), false);
         self.links.push(Some(Link { way, hello, receives, established }));
@@ -181,6 +186,13 @@ impl Links {
         let (requests, inline) = caps.map_or((1, 0), |caps| (caps.max_send_wr, caps.max_inline_data));
         // More than was asked for may be granted, for which the completion queue has no room.
         Depth { requests: requests.min(SEND_QUEUE) as usize, inline: inline as usize }
+    }
+
+    /// The number of another connection. ENOBUFS: there are as many as can be.
+    fn next_number(&self) -> Result<ConnectionId, Errno> {
+        let open = self.links.iter().flatten().count();
+        let fits = open < self.most && self.links.len() < MOST_NUMBERS;
+        if fits { Ok(ConnectionId(self.links.len() as u32)) } else { Err(Errno(libc::ENOBUFS)) }
     }
 
     fn queues(&self) -> Queues {

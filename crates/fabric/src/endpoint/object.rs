@@ -72,6 +72,14 @@ impl Progress for EndpointObject {
         may
     }
 
+    fn waited(&self) {
+        if let Ok(mut state) = self.state.lock()
+            && let Some(engine) = &mut state.engine
+        {
+            engine.waited();
+        }
+    }
+
     fn descriptors(&self) -> Vec<RawFd> {
         let state = self.state.lock();
         state.ok().and_then(|state| state.engine.as_ref().map(Engine::descriptors)).unwrap_or_default()

@@ -58,7 +58,7 @@ impl weir_msg::Port for VerbsPort {
     }
 
     fn invalidations(&mut self) -> Option<u64> {
-        adapter_counters::value("page_invalidations")
+        adapter_counters::invalidations()
     }
 
     fn watch(&mut self, addr: u64, len: u64) -> bool {

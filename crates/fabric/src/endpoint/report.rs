@@ -7,21 +7,40 @@ use weir_fabric_abi::*;
 use weir_msg::{Endpoint, Event, Failure, Kind, Reason};
 
 /// Reports ends of operations.
-#[derive(Default)]
 pub struct Reports {
+    /// Peers may write to this process's memory, and the program wants to know of it.
+    remote_writes: bool,
     /// A failure that belongs to a peer is logged once.
     logged: Option<Failure>,
 }
 
 impl Reports {
+    /// `remote_writes`: WRITEs of peers with data are reported, too.
+    pub fn new(remote_writes: bool) -> Reports {
+        Reports { remote_writes, logged: None }
+    }
+
+    /// Reports what a program has asked for: there is nothing that has ended.
+    pub fn report_found(&mut self, bindings: &Bindings, protocol: &Endpoint, event: &Event) {
+        self.show(bindings, protocol, event);
+    }
+
     /// Reports an end.
     pub fn report(&mut self, bindings: &Bindings, protocol: &Endpoint, event: &Event) {
-        let (flags, counted, transmits) = kind(event);
+        if event.kind == Kind::WrittenByPeer && !self.remote_writes {
+            return;
+        }
+        let (_, counted, _) = kind(event);
         for (counts, counter) in &bindings.counters {
             if counts & counted != 0 {
                 counter.count(event.result.is_ok());
             }
         }
+        self.show(bindings, protocol, event);
+    }
+
+    fn show(&mut self, bindings: &Bindings, protocol: &Endpoint, event: &Event) {
+        let (flags, _, transmits) = kind(event);
         let error = event.result.err().map_or(0, error_of);
         if let Err(failure @ (Failure::Unreachable(_) | Failure::Memory(_))) = event.result
             && self.logged != Some(failure)

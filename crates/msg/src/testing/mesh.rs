@@ -71,7 +71,8 @@ impl Default for Setup {
     fn default() -> Setup {
         Setup {
             nodes: 2,
-            settings: Settings::default(),
+            // Short, so that tests see the end of it.
+            settings: Settings { connect_within: Duration::from_secs(10), ..Settings::default() },
             memory: 2 << 20,
             depth: 128,
             inline: 200,
@@ -96,6 +97,7 @@ impl Setup {
             injected: 500,
             cache_regions: 3,
             cache_bytes: 64 << 10,
+            connect_within: Duration::from_secs(10),
             ..Settings::default()
         };
         Setup { settings, depth: 4, inline: 0, ..Setup::default() }
