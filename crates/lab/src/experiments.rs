@@ -1,7 +1,8 @@
 //! The experiments, in the papers' order. T is T. Fukuoka's master's thesis "Finding and Analyzing Performance
 //! Pitfalls of On-Demand Paging of InfiniBand" (2021), P the paper "Pitfalls of InfiniBand with On-Demand Paging" by T.
 //! Fukuoka, S. Sato and K. Taura (2021), E is S. Passas' master's thesis "Analysis and Optimization of Overheads in
-//! Communication Protocols Over High Speed Ethernet-based Cluster Interconnects" (2008), about MultiEdge.
+//! Communication Protocols Over High Speed Ethernet-based Cluster Interconnects" (2008), about MultiEdge, M the
+//! paper "Designing MPI Library with On-Demand Paging (ODP) of InfiniBand: Challenges and Benefits" by M. Li and others (2016).
 
 mod common;
 mod connectx6;
@@ -26,6 +27,8 @@ mod flood;
 mod flood_pages;
 mod flood_write;
 mod guards;
+mod mpi_common;
+mod mpi_latency;
 mod odp_read;
 mod odp_send;
 mod odp_write;
@@ -43,7 +46,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// All experiments.
-pub const ALL: [&Experiment; 28] = [
+pub const ALL: [&Experiment; 29] = [
     &odp_read::EXPERIMENT,
     &odp_send::EXPERIMENT,
     &odp_write::EXPERIMENT,
@@ -72,6 +75,7 @@ pub const ALL: [&Experiment; 28] = [
     &edge_latency::EXPERIMENT,
     &edge_alignment::EXPERIMENT,
     &edge_failure::EXPERIMENT,
+    &mpi_latency::EXPERIMENT,
 ];
 
 /// The experiments with these IDs, in the order of [`ALL`]; `all` selects all.
@@ -127,6 +131,7 @@ fn has_one_seed(experiment: &Experiment) -> bool {
         &edge_schedulers::EXPERIMENT,
         &edge_latency::EXPERIMENT,
         &edge_alignment::EXPERIMENT,
+        &mpi_latency::EXPERIMENT,
     ];
     without.iter().any(|each| each.id == experiment.id)
 }

@@ -13,5 +13,6 @@ pub mod experiments;
 pub mod figure;
 pub mod guarded;
 pub mod micro;
+pub mod mpi;
 pub mod output;
 mod statistics;

@@ -1,8 +1,9 @@
 //! The profiles of `profiles/`, embedded.
 
 /// Names and contents: models of adapters, MultiEdge, then the systems of T table 4.1.
-pub(crate) const EMBEDDED: [(&str, &str); 16] = [
+pub(crate) const EMBEDDED: [(&str, &str); 17] = [
     ("ideal", include_str!("../profiles/ideal.toml")),
+    ("connectib", include_str!("../profiles/connectib.toml")),
     ("connectx3", include_str!("../profiles/connectx3.toml")),
     ("connectx4", include_str!("../profiles/connectx4.toml")),
     ("connectx5", include_str!("../profiles/connectx5.toml")),
