@@ -27,8 +27,14 @@ mod flood;
 mod flood_pages;
 mod flood_write;
 mod guards;
+mod mpi_applications;
+mod mpi_bandwidth;
 mod mpi_common;
+mod mpi_get;
 mod mpi_latency;
+mod mpi_paper;
+mod mpi_pinned;
+mod mpi_put;
 mod odp_read;
 mod odp_send;
 mod odp_write;
@@ -46,7 +52,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// All experiments.
-pub const ALL: [&Experiment; 29] = [
+pub const ALL: [&Experiment; 34] = [
     &odp_read::EXPERIMENT,
     &odp_send::EXPERIMENT,
     &odp_write::EXPERIMENT,
@@ -76,6 +82,11 @@ pub const ALL: [&Experiment; 29] = [
     &edge_alignment::EXPERIMENT,
     &edge_failure::EXPERIMENT,
     &mpi_latency::EXPERIMENT,
+    &mpi_bandwidth::EXPERIMENT,
+    &mpi_put::EXPERIMENT,
+    &mpi_get::EXPERIMENT,
+    &mpi_applications::EXPERIMENT,
+    &mpi_pinned::EXPERIMENT,
 ];
 
 /// The experiments with these IDs, in the order of [`ALL`]; `all` selects all.
@@ -121,7 +132,8 @@ pub fn run(experiment: &'static Experiment, bench: &Bench<'_>) -> Result<Done> {
     })
 }
 
-/// Whether an experiment is not repeated with other seeds: it judges its claims over seeds of its own, or has nothing random.
+/// Whether an experiment is not repeated with other seeds: it judges its claims over seeds of its own,
+/// or over many processes, or has nothing random.
 fn has_one_seed(experiment: &Experiment) -> bool {
     let without = [
         &detectors::EXPERIMENT,
@@ -132,6 +144,11 @@ fn has_one_seed(experiment: &Experiment) -> bool {
         &edge_latency::EXPERIMENT,
         &edge_alignment::EXPERIMENT,
         &mpi_latency::EXPERIMENT,
+        &mpi_bandwidth::EXPERIMENT,
+        &mpi_put::EXPERIMENT,
+        &mpi_get::EXPERIMENT,
+        &mpi_applications::EXPERIMENT,
+        &mpi_pinned::EXPERIMENT,
     ];
     without.iter().any(|each| each.id == experiment.id)
 }

@@ -111,6 +111,26 @@ fn claims_about_several_links_hold_or_say_why_not() {
 }
 
 #[test]
+fn claims_about_mpi_hold_or_say_why_not() {
+    for (id, least) in [
+        ("mpi-latency", 0.7),
+        ("mpi-bandwidth", 0.5),
+        ("mpi-put", 0.6),
+        ("mpi-get", 0.8),
+        ("mpi-applications", 0.3),
+        ("mpi-pinned", 0.1),
+    ] {
+        let done = run(one(id), 2, 1, None);
+        assert_eq!(done.seeds, 1, "{id}");
+        let (hold, all) = done.report.score();
+        assert!(hold as f64 >= least * all as f64, "{id}: {hold} of {all}");
+        for claim in done.report.claims.iter().filter(|claim| !claim.holds()) {
+            assert!(claim.kind != Kind::Calibrated && claim.missing_mechanism().is_some(), "{id}: {claim:?}");
+        }
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_files_on_any_number_of_threads() {
     let damming = one("damming");
     let all = [(1, 5), (3, 5), (1, 6)].map(|(threads, seed)| run(damming, threads, seed, None));

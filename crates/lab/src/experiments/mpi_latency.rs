@@ -31,7 +31,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 /// One way, µs.
 fn one_way(_: u64, found: &Found) -> f64 {
-    found.round() / 2.0
+    found.round / 2.0
 }
 
 const OVERHEAD: &str = "A call that prefetches takes 5 µs even if all pages are present. The grant comes after 4 µs, so the rest is not \
@@ -41,7 +41,7 @@ const EACH_TIME: &str = "weir-msg prefetches with each operation, before the ann
                          LU, ODP-Enhanced prefetches nine times fewer pages than ODP-Optimal.";
 
 fn run(bench: &Bench<'_>) -> Result<Report> {
-    let curves = Curves::of(bench, Test::Latency, 1)?;
+    let curves = Curves::of(bench, Test::Latency, rounds)?;
     let against = |scheme: Scheme, least: u64| curves.worst([scheme, Scheme::PinDown], least, one_way);
     let claims = vec![
         Claim::near(
@@ -103,7 +103,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             "ODP-Native, 64 KiB: page faults of a process",
             "page faults in the first round",
             1.0,
-            curves.at(Scheme::OdpNative, 64 << 10).faults,
+            curves.at(Scheme::OdpNative, 64 << 10).whole.faults,
             "",
         ),
         Claim::at_most(
@@ -111,7 +111,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             "ODP-Optimal, 64 KiB: page faults of a process",
             "warmed up before the data transfer",
             0.0,
-            curves.at(Scheme::OdpOptimal, 64 << 10).faults,
+            curves.at(Scheme::OdpOptimal, 64 << 10).whole.faults,
             "",
         ),
     ];

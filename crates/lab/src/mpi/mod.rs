@@ -14,6 +14,7 @@
 //! | `measure` | runs on threads, and what comes of them |
 
 pub mod costs;
+pub mod kernels;
 pub mod measure;
 mod memory;
 pub mod osu;

@@ -25,10 +25,8 @@ pub struct Ports {
     pub qps: Vec<QpId>,
     /// Work requests that are posted as soon as the process has come so far.
     pub posts: VecDeque<Post>,
-    /// Pages that become present.
-    pub coming: VecDeque<Range<u64>>,
-    /// No page comes before.
-    pages_until: Instant,
+    /// Pages that become present, and when, in order of time.
+    coming: VecDeque<(Instant, Range<u64>)>,
     /// Connections that this process asks for.
     pub dials: Vec<Dial>,
     /// What this process has said of itself when it accepted.
@@ -106,7 +104,6 @@ impl Ports {
             qps: vec![],
             posts: VecDeque::new(),
             coming: VecDeque::new(),
-            pages_until: Instant(0),
             dials: vec![],
             accepted: None,
             slots: sim.register(hosts[rank], Backing::Bytes(bytes), Paging::Pinned),
@@ -146,7 +143,7 @@ impl Ports {
 
     /// The next pages are present.
     pub fn pages_come(&mut self, sim: &mut Simulation) {
-        if let Some(range) = self.coming.pop_front() {
+        if let Some((_, range)) = self.coming.pop_front() {
             sim.set_present(&self.memory.region, range, true);
         }
     }
@@ -192,18 +189,19 @@ impl Port for SimPort<'_> {
     fn deregister(&mut self, _registered: Registered) {}
 
     fn prefetch(&mut self, _lkey: u32, addr: u64, len: u64, _write: bool) {
+        let begins = self.own.clock;
         self.own.spend(costs::PREFETCH);
-        let Ports { memory, clock, coming, pages_until, rank, .. } = &mut *self.own;
+        let Ports { memory, coming, rank, .. } = &mut *self.own;
         let whole = memory.offsets(addr / PAGE * PAGE, addr % PAGE + len);
         let (region, sim) = (memory.region, &mut *self.sim);
         let missing: Vec<u64> = whole.step_by(PAGE as usize).filter(|&at| !sim.is_present(&region, at)).collect();
-        let mut due = *clock;
+        let mut due = begins + costs::FIRST_PAGES;
         for (nth, chunk) in missing.chunks(costs::CHUNK as usize).enumerate() {
-            due = if nth == 0 { *clock } else { due + costs::PREFETCHED_PAGE * chunk.len() as u32 };
-            // A thread of the kernel brings pages in one after the other.
-            due = due.max(*pages_until);
-            *pages_until = due;
-            coming.push_back(chunk[0]..chunk[chunk.len() - 1] + 1);
+            if nth > 0 {
+                due = due + costs::PREFETCHED_PAGE * chunk.len() as u32;
+            }
+            let at = coming.partition_point(|(other, _)| *other <= due);
+            coming.insert(at, (due, chunk[0]..chunk[chunk.len() - 1] + 1));
             sim.set_timer(due, token(*rank, PAGES_COME));
         }
     }

@@ -58,7 +58,7 @@ pub struct Arrived {
     pub completion: Completion,
 }
 
-/// Who may use the window of a process.
+/// The holder of the window of a process, and processes that wait for it.
 #[derive(Debug, Default)]
 pub struct Locks {
     pub holder: Option<usize>,

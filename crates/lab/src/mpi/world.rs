@@ -37,6 +37,19 @@ pub struct World {
     pressure: f64,
     /// Processes that may go on.
     ready: VecDeque<usize>,
+    /// Sums when the first process made its second mark.
+    pub warm: Option<Sums>,
+}
+
+/// Sums of all processes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sums {
+    /// Page faults of the adapters.
+    pub faults: u64,
+    /// Pages that were asked for before they were needed.
+    pub prefetched: u64,
+    /// Pages that the operating system took although the adapter had them.
+    pub taken: u64,
 }
 
 /// Tags of messages between programs have 32 bits.
@@ -78,7 +91,7 @@ impl World {
         let going = ranks.iter().map(|_| VecDeque::new()).collect();
         let ready = (0..ranks.len()).collect();
         let (by_qp, chance) = (HashMap::new(), Chance::seeded(seed ^ 0x5eed));
-        (World { ranks, by_qp, going, chance, pressure, ready }, sim)
+        (World { ranks, by_qp, going, chance, pressure, ready, warm: None }, sim)
     }
 
     /// Runs until no process has anything to do.
@@ -98,6 +111,18 @@ impl World {
     /// When the last process ended its script.
     pub fn ended(&self) -> Option<Instant> {
         self.ranks.iter().map(|rank| rank.ended).max()?
+    }
+
+    /// Sums of all processes until now.
+    pub fn sums(&self, sim: &Simulation) -> Sums {
+        let mut hosts: Vec<HostId> = self.ranks.iter().map(|rank| rank.ports.host).collect();
+        hosts.sort();
+        hosts.dedup();
+        Sums {
+            faults: hosts.iter().map(|host| sim.page_faults(*host)).sum(),
+            prefetched: self.ranks.iter().map(|rank| rank.endpoint.counters().prefetched_pages).sum(),
+            taken: self.ranks.iter().map(|rank| rank.ports.memory.taken).sum(),
+        }
     }
 
     fn open_window(&mut self, sim: &mut Simulation, rank: usize) {
@@ -225,6 +250,9 @@ impl World {
             Op::Mark => {
                 let now = process.ports.clock.max(sim.now());
                 process.marks.push(now);
+                if rank == 0 && process.marks.len() == 2 {
+                    self.warm = Some(self.sums(sim));
+                }
             }
         }
     }
