@@ -116,7 +116,7 @@ fn claims_about_mpi_hold_or_say_why_not() {
         ("mpi-latency", 0.7),
         ("mpi-bandwidth", 0.5),
         ("mpi-put", 0.6),
-        ("mpi-get", 0.8),
+        ("mpi-get", 0.6),
         ("mpi-applications", 0.3),
         ("mpi-pinned", 0.1),
     ] {

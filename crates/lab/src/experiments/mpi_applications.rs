@@ -126,7 +126,7 @@ impl Runs {
         let bar = |kernel: &Kernel| (kernel.name().to_owned(), self.against(*kernel, scheme, Scheme::PinDown));
         Bars {
             title: format!("{}, {} processes", scheme_name(scheme), self.processes),
-            x: Axis::log("time of a step, relative to Pin-down").showing(1.0, 20.0),
+            x: Axis::log("time of a step, relative to Pin-down").showing(0.5, 20.0),
             bars: self.kernels.iter().map(bar).collect(),
         }
     }

@@ -125,13 +125,14 @@ impl World {
         }
     }
 
+    /// Windows are there before the program begins.
     fn open_window(&mut self, sim: &mut Simulation, rank: usize) {
         let process = &mut self.ranks[rank];
         let Some(window) = process.script.window else { return };
         let (addr, len) = process.ports.memory.range(window);
         let on_demand = process.endpoint.settings().scheme.on_demand();
         process.pinned_window = if on_demand { 0 } else { len };
-        process.call(sim, |endpoint, port, now| {
+        process.quietly(sim, |endpoint, port, now| {
             let how = Registration { on_demand, writable: true };
             if let Ok(registered) = weir_msg::Port::register(port, addr, len, how) {
                 endpoint.add_window(port, now, registered.lkey, addr, len);

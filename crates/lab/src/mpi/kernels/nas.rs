@@ -67,7 +67,7 @@ pub fn lu(grid: &Grid) -> Vec<Script> {
             let (x, y) = ((rank % columns) as isize, (rank / columns) as isize);
             let inside = |x: isize, y: isize| {
                 let there = x >= 0 && y >= 0 && x < columns as isize && y < rows as isize;
-                there.then_some(y as usize * columns + x as usize)
+                there.then(|| y as usize * columns + x as usize)
             };
             let small = [high, wide].map(|points| points * 5 * 8 * PLANES);
             let buffers = small.map(|len| [script.buffer(len), script.buffer(len)]);
