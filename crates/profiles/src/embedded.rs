@@ -3,12 +3,12 @@
 /// Names and contents: models of adapters, MultiEdge, then the systems of T table 4.1.
 pub(crate) const EMBEDDED: [(&str, &str); 17] = [
     ("ideal", include_str!("../profiles/ideal.toml")),
-    ("connectib", include_str!("../profiles/connectib.toml")),
     ("connectx3", include_str!("../profiles/connectx3.toml")),
     ("connectx4", include_str!("../profiles/connectx4.toml")),
     ("connectx5", include_str!("../profiles/connectx5.toml")),
     ("connectx6", include_str!("../profiles/connectx6.toml")),
     ("connectx6-roce", include_str!("../profiles/connectx6-roce.toml")),
+    ("connectib", include_str!("../profiles/connectib.toml")),
     ("multiedge", include_str!("../profiles/multiedge.toml")),
     ("private-a", include_str!("../profiles/systems/private-a.toml")),
     ("private-b", include_str!("../profiles/systems/private-b.toml")),

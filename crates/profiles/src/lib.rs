@@ -12,7 +12,7 @@
 //! ```
 //!
 //! "T" in sources is T. Fukuoka's master's thesis, "Finding and Analyzing Performance Pitfalls of On-Demand Paging of
-//! InfiniBand". `profiles/connectx6-roce.toml` says what "R" and "NV" are.
+//! InfiniBand". `profiles/connectib.toml` says what "M" is, and `profiles/connectx6-roce.toml` what "R" and "NV" are.
 #![forbid(unsafe_code)]
 
 mod described;

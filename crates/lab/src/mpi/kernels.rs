@@ -2,8 +2,9 @@
 //!
 //! The kernels are our own: they have the messages, their order, and where a process computes, but no arithmetic. M names the
 //! applications and their inputs, and for some the time with Pin-down. Lengths of messages follow from the inputs; how long a
-//! process computes follows from M's times where there are some, and otherwise from operations at [`FLOPS`].
+//! process computes follows from M's times where there are some, and otherwise from operations ([`flops`]).
 
+mod flops;
 mod grid;
 mod lammps;
 mod nas;
@@ -14,10 +15,6 @@ mod windows;
 pub use grid::Grid;
 
 use super::script::Script;
-use std::time::Duration;
-
-/// Operations of a core per second. Assumed; AWP-ODC reached 220 Tflop/s on 223,074 cores.
-const FLOPS: f64 = 1e9;
 
 /// An application of M.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,11 +97,6 @@ impl Kernel {
         }
         Program { scripts, steps }
     }
-}
-
-/// The time of so many operations.
-fn computes(flop: f64) -> Duration {
-    Duration::from_secs_f64(flop / FLOPS)
 }
 
 #[cfg(test)]

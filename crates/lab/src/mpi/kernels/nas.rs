@@ -1,6 +1,6 @@
 //! NAS CG, LU and MG, class C.
 
-use super::computes;
+use super::flops::computes;
 use super::grid::Grid;
 use crate::mpi::script::{Op, Script};
 
@@ -27,17 +27,17 @@ pub fn cg(grid: &Grid) -> Vec<Script> {
             let mut script = Script::default();
             script.body.push(Op::Compute(step));
             for bit in 0..columns.ilog2() {
-                exchange(&mut script, rank ^ 1 << bit, bit, len);
+                exchange(&mut script, rank ^ (1 << bit), bit, len);
             }
             // The transposed process; without one in a grid that is no square, the other half.
             let square = columns * columns == processes;
-            let with = if square { rank % columns * columns + rank / columns } else { rank ^ processes / 2 };
+            let with = if square { (rank % columns) * columns + rank / columns } else { rank ^ (processes / 2) };
             if with != rank {
                 exchange(&mut script, with, 20, len);
             }
             for sum in 0..2 {
                 for bit in 0..columns.ilog2() {
-                    exchange(&mut script, rank ^ 1 << bit, 30 + 10 * sum + bit, 8);
+                    exchange(&mut script, rank ^ (1 << bit), 30 + 10 * sum + bit, 8);
                 }
             }
             script

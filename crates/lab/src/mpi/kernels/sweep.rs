@@ -1,7 +1,7 @@
 //! NAS BT and SP (class C, 162³ points): after the faces, lines are solved in three dimensions, forward and back. Each process
 //! has cells along the diagonals, so that all work in each stage.
 
-use super::computes;
+use super::flops::computes;
 use super::grid::Grid;
 use crate::mpi::script::{BufferId, Op, Script};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Waves in an elastic body, as in AWP-ODC: velocities (3) and stresses (6) on a grid; two planes of each go to the neighbours
 //! while the process computes.
 
-use super::computes;
+use super::flops::computes;
 use super::grid::Grid;
 use crate::mpi::script::{Op, Script};
 

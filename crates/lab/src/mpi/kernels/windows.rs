@@ -27,7 +27,7 @@ pub fn boltzmann(grid: &Grid) -> Vec<Script> {
 
 /// Force decomposition: each process reads the blocks of its row and its column.
 pub fn lennard(grid: &Grid) -> Vec<Script> {
-    let step = super::computes(LENNARD_FLOP / grid.processes() as f64);
+    let step = super::flops::computes(LENNARD_FLOP / grid.processes() as f64);
     let of = |rank: usize| [(0, 1), (1, 1), (2, 1)].map(|(d, way)| grid.beside(rank, d, way)).to_vec();
     scripts(grid, step, BLOCK, of)
 }
@@ -45,7 +45,7 @@ fn scripts(grid: &Grid, step: Duration, len: u64, of: impl Fn(usize) -> Vec<usiz
             }
             // All wait for each other, and serve requests for their windows meanwhile.
             for bit in 0..grid.processes().ilog2() {
-                let with = rank ^ 1 << bit;
+                let with = rank ^ (1 << bit);
                 script.body.push(Op::Irecv { from: with, tag: bit, buffer: small, len: 8, req: 0 });
                 script.send(with, bit, small, 8);
                 script.body.push(Op::Wait(0));
