@@ -95,7 +95,7 @@ fn a_window_is_granted_to_each_that_asks() {
     let mut target = Script { times: 3, body: vec![Op::Compute(Duration::from_millis(1))], ..Script::default() };
     target.window = Some(target.buffer(LONG));
     let found = run(Scheme::OdpOptimal, vec![target, origin(), origin()], 0.0, 1);
-    // The target serves requests after it has computed. Eight WRITEs follow each other.
+    // Programs begin at 1 ms. The target serves requests after it has computed. Eight WRITEs follow each other.
     let each = LONG as f64 * 8.0 / 54.545e9;
-    assert!(found.time > 3e-3 + 8.0 * each && found.time < 4e-3, "{found:?}");
+    assert!(found.time > 4e-3 + 8.0 * each && found.time < 5e-3, "{found:?}");
 }

@@ -130,7 +130,7 @@ pub const INPUTS: [Input; 2] = [
     Input {
         name: "a prefetch of 64 bytes",
         paper: "5 µs",
-        profile: "the call takes 5 µs; its first pages are present then, the others follow, 0.25 µs each",
+        profile: "the call takes 5 µs; its first pages are present after 3 µs, the others follow, 0.25 µs each",
         source: "M V.A",
     },
     Input {

@@ -62,6 +62,8 @@ const INTERNAL: u64 = 1 << 32;
 const ASKED: u64 = 2 << 32;
 /// Of the receive of a grant.
 const GRANTED: u64 = 3 << 32;
+/// Programs begin so late, when windows have been made and their pages prefetched.
+const BEGINS: Duration = Duration::from_millis(1);
 /// Number of operations on windows.
 const RMA: u8 = 255;
 
@@ -99,6 +101,8 @@ impl World {
         for rank in 0..self.ranks.len() {
             self.open_window(sim, rank);
         }
+        let begins = Instant(0) + BEGINS;
+        self.ranks.iter_mut().for_each(|rank| rank.ports.clock = begins);
         self.go_on(sim);
         sim.run(self);
     }
@@ -125,7 +129,7 @@ impl World {
         }
     }
 
-    /// Windows are there before the program begins.
+    /// Makes the window of a process, before its program begins.
     fn open_window(&mut self, sim: &mut Simulation, rank: usize) {
         let process = &mut self.ranks[rank];
         let Some(window) = process.script.window else { return };
