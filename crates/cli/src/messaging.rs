@@ -17,8 +17,12 @@ const LAUNCHERS: [&str; 4] = ["mpirun", "mpiexec", "orterun", "prterun"];
 /// Words of Open MPI's options: with one of them the user chooses components.
 const COMPONENTS: [&str; 8] = ["pml", "mtl", "btl", "osc", "mtl_ofi", "btl_ofi", "opal_common_ofi", "pml_ucx"];
 /// Variables with which the user chooses how messages travel.
-const CHOSEN: [&str; 7] = [
+const CHOSEN: [&str; 11] = [
     "FI_PROVIDER",
+    "OMPI_MCA_osc",
+    "OMPI_MCA_mtl_ofi_provider_include",
+    "OMPI_MCA_btl_ofi_provider_include",
+    "OMPI_MCA_opal_common_ofi_provider_include",
     "OMPI_MCA_pml",
     "OMPI_MCA_mtl",
     "OMPI_MCA_btl",
@@ -86,12 +90,18 @@ fn is_launcher(program: &OsStr) -> bool {
     LAUNCHERS.iter().any(|launcher| name == *launcher || name.starts_with(&format!("{launcher}.")))
 }
 
-/// Whether the launcher's words choose components of Open MPI (`--mca pml ucx`).
+/// Whether the launcher's words choose components of Open MPI (`--mca pml ucx`), or set a variable that chooses.
 fn choose_components(words: &[impl AsRef<OsStr>]) -> bool {
     let chooses = |word: &str| COMPONENTS.contains(&word) || word.contains("provider_include");
     words.windows(2).any(|pair| {
-        let option = pair[0].as_ref().to_string_lossy();
-        matches!(&*option, "--mca" | "-mca" | "--gmca" | "-gmca") && chooses(&pair[1].as_ref().to_string_lossy())
+        let (option, value) = (pair[0].as_ref().to_string_lossy(), pair[1].as_ref().to_string_lossy());
+        match &*option {
+            "--mca" | "-mca" | "--gmca" | "-gmca" => chooses(&value),
+            // Variables for the ranks, of Open MPI (`-x NAME=VALUE`) and of Hydra (`-genv NAME VALUE`).
+            "-x" => value.split_once('=').is_some_and(|(name, _)| CHOSEN.contains(&name)),
+            "-genv" | "-env" => CHOSEN.contains(&&*value),
+            _ => false,
+        }
     })
 }
 
@@ -122,6 +132,9 @@ mod tests {
         assert_eq!(names("mpirun", &words, &[]).len(), 1);
         assert_eq!(names("mpirun", &["--mca", "mtl_ofi_provider_include", "verbs"], &[]).len(), 1);
         assert_eq!(names("mpirun", &[], &[("OMPI_MCA_pml", "ob1")]).len(), 1);
+        assert_eq!(names("mpirun", &["-x", "FI_PROVIDER=tcp", "prog"], &[]).len(), 1);
+        assert_eq!(names("mpiexec", &["-genv", "FI_PROVIDER", "tcp", "prog"], &[]).len(), 1);
+        assert!(names("mpirun", &["-x", "PATH", "prog"], &[]).len() > 1);
         assert!(names("mpirun", &[], &[("FI_PROVIDER", "tcp")]).is_empty());
         assert!(names("mpirun", &["--mca", "orte_base_help_aggregate", "0"], &[]).len() > 1);
     }

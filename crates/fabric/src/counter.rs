@@ -165,7 +165,7 @@ unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -
             if counter.endpoints.is_empty() {
                 std::thread::sleep(Duration::from_millis(1));
             } else if counter.endpoints.may_block() && counter.value.load(Ordering::Acquire) < threshold {
-                counter.endpoints.wait(left.unwrap_or(SLICE).min(SLICE));
+                counter.endpoints.wait(None, left.unwrap_or(SLICE).min(SLICE));
             }
         }
     })

@@ -6,7 +6,8 @@
 //!
 //! The thread that unmaps memory waits until the event is read, perhaps within malloc. So the monitor's thread allocates
 //! nothing. It reads an event and notes it under one lock, which the cache takes before it looks something up: when
-//! munmap(2) has returned, the event is there.
+//! munmap(2) has returned, the event is there. Another thread may get the address before that. So the cache also asks
+//! the kernel whether a change is under way, and waits for its event.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -27,6 +28,8 @@ pub struct Monitor {
     end: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,
     process: u32,
+    /// What is watched, as often as it was asked for: first and last byte's successor.
+    watched: Vec<(u64, u64)>,
 }
 
 struct Shared {
@@ -62,19 +65,38 @@ impl Monitor {
             }
         })?;
         let process = std::process::id();
-        Ok(Monitor { shared, end: Some(writer), thread: Some(thread), process })
+        Ok(Monitor { shared, end: Some(writer), thread: Some(thread), process, watched: Vec::new() })
     }
 
     /// Reports from now on when this memory goes away. False: it cannot be watched.
-    pub fn watch(&self, addr: u64, len: u64) -> bool {
+    pub fn watch(&mut self, addr: u64, len: u64) -> bool {
         let (start, end) = whole_pages(addr, len);
         // A forked child's memory is its own.
         let watches = self.process == std::process::id() && self.shared.gone.lock().is_ok_and(|gone| !gone.ended);
-        watches && self.shared.userfault.register(start, end).is_ok()
+        let watches = watches && self.shared.userfault.register(start, end).is_ok();
+        if watches {
+            self.watched.push((start, end));
+        }
+        watches
+    }
+
+    /// Reports no more of this memory, for which [`Self::watch`] was called: its changes need not wait for the monitor.
+    pub fn unwatch(&mut self, addr: u64, len: u64) {
+        let (start, end) = whole_pages(addr, len);
+        let Some(at) = self.watched.iter().position(|&watched| watched == (start, end)) else { return };
+        self.watched.swap_remove(at);
+        // Another registration may need some of the pages.
+        if !self.watched.iter().any(|&(first, last)| first < end && start < last) {
+            // Memory that is not mapped any more needs no unregistering.
+            let _ = self.shared.userfault.unregister(start, end);
+        }
     }
 
     /// The next range that has gone: address and bytes.
     pub fn next_gone(&self) -> Option<(u64, u64)> {
+        while self.shared.userfault.is_changing() && self.shared.gone.lock().is_ok_and(|gone| !gone.ended) {
+            std::thread::yield_now();
+        }
         let mut gone = self.shared.gone.lock().ok()?;
         gone.count = gone.count.checked_sub(1)?;
         Some(gone.ranges[gone.count])
@@ -83,6 +105,12 @@ impl Monitor {
 
 impl Drop for Monitor {
     fn drop(&mut self) {
+        // A child of fork(2) may have the descriptor, too: what stays watched would wait for a thread that is not there.
+        if self.process == std::process::id() {
+            for &(start, end) in &self.watched {
+                let _ = self.shared.userfault.unregister(start, end);
+            }
+        }
         self.end = None;
         if self.process == std::process::id()
             && let Some(thread) = self.thread.take()
@@ -161,7 +189,7 @@ mod tests {
     #[test]
     #[ignore = "needs userfaultfd"]
     fn memory_that_is_unmapped_or_emptied_is_gone_when_the_call_returns() {
-        let monitor = Monitor::start().unwrap();
+        let mut monitor = Monitor::start().unwrap();
         let memory = map(8);
         assert!(monitor.watch(memory + 100, 5 * 4096));
         let pointer = |page: u64| std::ptr::with_exposed_provenance_mut((memory + page * 4096) as usize);
@@ -173,6 +201,16 @@ mod tests {
         assert_eq!(monitor.next_gone(), Some((memory + 2 * 4096, 2 * 4096)));
         // SAFETY: memory that is not watched.
         unsafe { assert_eq!(libc::munmap(pointer(7), 4096), 0) };
+        assert_eq!(monitor.next_gone(), None);
+        assert!(monitor.watch(memory + 5 * 4096, 100) && monitor.watch(memory + 5 * 4096, 4096));
+        monitor.unwatch(memory + 5 * 4096, 100);
+        // SAFETY: memory that is still watched once.
+        unsafe { assert_eq!(libc::madvise(pointer(5), 4096, libc::MADV_DONTNEED), 0) };
+        assert_eq!(monitor.next_gone(), Some((memory + 5 * 4096, 4096)));
+        monitor.unwatch(memory + 5 * 4096, 4096);
+        monitor.unwatch(memory + 100, 5 * 4096);
+        // SAFETY: memory that is not watched any more.
+        unsafe { assert_eq!(libc::madvise(pointer(5), 4096, libc::MADV_DONTNEED), 0) };
         assert_eq!(monitor.next_gone(), None);
         drop(monitor);
         // SAFETY: the rest of the memory, which nothing watches any more.

@@ -57,10 +57,10 @@ impl Endpoints {
         self.all().is_empty()
     }
 
-    /// Blocks until a descriptor is readable, at most so long.
-    pub fn wait(&self, most: Duration) {
+    /// Blocks until a descriptor of an endpoint or `wake` is readable, at most so long.
+    pub fn wait(&self, wake: Option<RawFd>, most: Duration) {
         let all = self.all();
-        let fds: Vec<RawFd> = all.iter().flat_map(|endpoint| endpoint.descriptors()).collect();
+        let fds: Vec<RawFd> = all.iter().flat_map(|endpoint| endpoint.descriptors()).chain(wake).collect();
         wait_any(&fds, most);
         all.iter().for_each(|endpoint| endpoint.waited());
     }

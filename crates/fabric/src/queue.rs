@@ -47,8 +47,12 @@ pub struct Queue {
     api_version: u32,
     entries: Mutex<VecDeque<Entry>>,
     endpoints: Endpoints,
-    /// Readable if there is something to do for an endpoint: what the program waits for.
+    /// Readable if there is something to do for an endpoint, or `wake` is: what the program waits for.
     epoll: Option<OwnedFd>,
+    /// Readable if a completion has come while the program was about to block: calls of another thread make some, too.
+    wake: Option<OwnedFd>,
+    /// The program is about to block, or has.
+    blocks: AtomicBool,
     signalled: AtomicBool,
 }
 
@@ -68,6 +72,18 @@ impl Queue {
         if let Ok(mut entries) = self.entries.lock() {
             entries.push_back(entry);
         }
+        if self.blocks.load(Ordering::Acquire) && self.blocks.swap(false, Ordering::AcqRel) {
+            self.wake_up();
+        }
+    }
+
+    /// Ends a wait of the program.
+    fn wake_up(&self) {
+        if let Some(wake) = &self.wake {
+            let one = 1u64;
+            // SAFETY: writes a number to an eventfd.
+            unsafe { libc::write(wake.as_raw_fd(), (&raw const one).cast(), 8) };
+        }
     }
 
     /// An endpoint reports to this queue.
@@ -86,6 +102,12 @@ impl Queue {
     /// Whether the program may block on the queue's descriptor.
     pub fn may_block(&self) -> bool {
         let none = |queue: &Queue| queue.entries.lock().is_ok_and(|entries| entries.is_empty());
+        if let Some(wake) = &self.wake {
+            let mut count = 0u64;
+            // SAFETY: reads the number of an eventfd, which does not block.
+            unsafe { libc::read(wake.as_raw_fd(), (&raw mut count).cast(), 8) };
+        }
+        self.blocks.store(true, Ordering::Release);
         // Descriptors are asked for first: what comes between the two looks is seen by one of them.
         none(self) && self.endpoints.may_block() && {
             self.endpoints.progress();
@@ -164,6 +186,10 @@ pub unsafe extern "C" fn open(
         } else {
             None
         };
+        let wake = match epoll.as_ref().map(wake_in) {
+            Some(None) => return -FI_EMFILE,
+            wake => wake.flatten(),
+        };
         // SAFETY: the program's domain.
         let api_version = unsafe { objects::borrow::<crate::domain::Domain>(domain).api_version };
         let queue = Queue {
@@ -174,12 +200,29 @@ pub unsafe extern "C" fn open(
             entries: Mutex::default(),
             endpoints: Endpoints::default(),
             epoll,
+            wake,
+            blocks: AtomicBool::new(false),
             signalled: AtomicBool::new(false),
         };
         // SAFETY: the program's place for the result.
         unsafe { *cq = objects::into_raw(Arc::new(queue)) };
         0
     })
+}
+
+/// An eventfd that makes an epoll descriptor readable.
+fn wake_in(epoll: &OwnedFd) -> Option<OwnedFd> {
+    // SAFETY: makes a descriptor.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: the descriptor is new.
+    let wake = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: fd as u64 };
+    // SAFETY: both descriptors are open.
+    let added = unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) };
+    (added == 0).then_some(wake)
 }
 
 static FID: fi_ops = fi_ops {
@@ -314,7 +357,7 @@ unsafe extern "C" fn sreadfrom(
                 return taken;
             }
             if queue.may_block() {
-                queue.endpoints.wait(left.unwrap_or(SLICE).min(SLICE));
+                queue.endpoints.wait(queue.wake.as_ref().map(AsRawFd::as_raw_fd), left.unwrap_or(SLICE).min(SLICE));
             }
         }
     })
@@ -322,7 +365,9 @@ unsafe extern "C" fn sreadfrom(
 
 unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
     // SAFETY: the program's queue.
-    unsafe { objects::borrow::<Queue>(cq) }.signalled.store(true, Ordering::Release);
+    let queue = unsafe { objects::borrow::<Queue>(cq) };
+    queue.signalled.store(true, Ordering::Release);
+    queue.wake_up();
     0
 }
 

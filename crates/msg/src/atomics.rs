@@ -116,6 +116,7 @@ impl Endpoint {
         let operands = port.slot(payload.slot)[payload.at..payload.at + payload.len].to_vec();
         let (operand, compare) =
             operands.split_at(if kind == AtomicKind::Compare { total as usize } else { payload.len });
+        let fetches = kind != AtomicKind::Plain;
         let mut values = Vec::new();
         let mut at = 0;
         let mut refused = false;
@@ -124,7 +125,7 @@ impl Endpoint {
                 let addr = piece.addr.wrapping_add(number * size as u64);
                 let element = |bytes: &[u8]| bytes.get(at..at + size).map_or(0, low_bytes);
                 let (operand, compare) = (element(operand), element(compare));
-                match port.update(&Update { addr, rkey: piece.rkey, operator, datatype, operand, compare }) {
+                match port.update(&Update { addr, rkey: piece.rkey, operator, datatype, fetches, operand, compare }) {
                     Ok(before) if kind != AtomicKind::Plain => values.extend(&before.to_le_bytes()[..size]),
                     Ok(_) => {}
                     Err(_) => {

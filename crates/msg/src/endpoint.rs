@@ -1,5 +1,6 @@
 //! An endpoint: all that its parts share.
 
+use crate::buffer::Piece;
 use crate::counters::Counters;
 use crate::event::Event;
 use crate::flow::{SMALLEST_RECEIVES, counted};
@@ -64,6 +65,8 @@ pub(crate) struct Window {
     pub lkey: u32,
     pub addr: u64,
     pub len: u64,
+    /// Peers may write to it.
+    pub writable: bool,
     /// When its pages were prefetched last, and what the adapter's count of lost pages was then.
     pub warmed: Option<(Duration, Option<u64>)>,
 }
@@ -172,8 +175,12 @@ impl Endpoint {
     }
 
     /// The program registers memory that peers may use.
-    pub fn add_window(&mut self, port: &mut impl Port, now: Duration, lkey: u32, addr: u64, len: u64) {
-        self.windows.push(Window { lkey, addr, len, warmed: None });
+    pub fn add_window(&mut self, port: &mut impl Port, now: Duration, lkey: u32, buffer: Piece, writable: bool) {
+        if self.windows.iter().any(|window| window.lkey == lkey) {
+            return;
+        }
+        let Piece { addr, len } = buffer;
+        self.windows.push(Window { lkey, addr, len, writable, warmed: None });
         self.prefetch_registered(port, now, lkey);
     }
 

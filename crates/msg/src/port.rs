@@ -80,6 +80,8 @@ pub struct Update {
     pub rkey: u32,
     pub operator: Operator,
     pub datatype: Datatype,
+    /// The peer gets the value before.
+    pub fetches: bool,
     /// In the low bytes, as the value before that [`Port::update`] returns.
     pub operand: u64,
     pub compare: u64,
@@ -103,6 +105,9 @@ pub trait Port {
     fn watch(&mut self, _addr: u64, _len: u64) -> bool {
         true
     }
+
+    /// A pinned registration of this memory has ended: it need not be watched for it any more.
+    fn unwatch(&mut self, _addr: u64, _len: u64) {}
 
     /// The next range (address, bytes) of watched memory that has gone away, or has become other memory.
     fn next_gone(&mut self) -> Option<(u64, u64)> {

@@ -218,7 +218,7 @@ impl Endpoint {
             if !fresh {
                 window.warmed = Some((now, invalidations));
                 let len = window.len.min(self.settings.window_prefetch);
-                port.prefetch(window.lkey, window.addr, len, true);
+                port.prefetch(window.lkey, window.addr, len, window.writable);
                 self.counters.prefetches += 1;
                 self.counters.prefetched_pages += pages(window.addr, len);
             }
@@ -230,7 +230,7 @@ impl Endpoint {
         if self.settings.scheme.prefetches(Moment::Registered) {
             let Some(window) = self.windows.iter().find(|window| window.lkey == lkey) else { return };
             let len = window.len.min(self.settings.window_prefetch);
-            port.prefetch(lkey, window.addr, len, true);
+            port.prefetch(lkey, window.addr, len, window.writable);
             self.counters.prefetches += 1;
             self.counters.prefetched_pages += pages(window.addr, len);
         } else {

@@ -211,6 +211,7 @@ fn end(scheme: Scheme, port: &mut impl Port, counters: &mut Counters, cached: &C
     port.deregister(cached.registered);
     if !scheme.on_demand() {
         counters.pinned_bytes -= cached.len;
+        port.unwatch(cached.start, cached.len);
     }
 }
 

@@ -96,6 +96,20 @@ fn a_peer_that_is_not_there_is_tried_for_a_while() {
     program.finish();
 }
 
+/// A program that computes does not answer. Its peer waits for it, longer than connection managers repeat a request.
+#[test]
+fn a_peer_that_computes_for_long_is_waited_for() {
+    let settings = Settings { connect_within: Duration::from_secs(120), ..Setup::default().settings };
+    let mut program = Program::new(Setup { settings, ..Setup::default() }.mesh());
+    program.send(Send::tagged(0, 1, 1, 10));
+    for _ in 0..100 {
+        program.mesh.compute(Duration::from_secs(1));
+        program.mesh.poll(0, 10);
+    }
+    program.receive(Receive::tagged(1, 1, 10));
+    program.finish();
+}
+
 #[test]
 fn a_connection_is_established_in_time_or_not() {
     let mut program = Program::new(Setup::default().mesh());

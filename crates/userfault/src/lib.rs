@@ -75,6 +75,15 @@ impl Userfaultfd {
         ioctl(self.raw(), UFFDIO_UNREGISTER, &mut Range { start, len: end - start })
     }
 
+    /// Whether a change of covered memory is under way, with an event that has not been read: the memory may be gone, and
+    /// may already be other memory of another thread.
+    pub fn is_changing(&self) -> bool {
+        // The kernel looks at this first of all, before it finds that the range is none.
+        let mut nothing = WriteProtect { start: 0, len: 0, mode: 0 };
+        let result = ioctl(self.raw(), UFFDIO_WRITEPROTECT, &mut nothing);
+        result.is_err_and(|error| error.raw_os_error() == Some(libc::EAGAIN))
+    }
+
     /// Returns whether the descriptor number still refers to the file that was opened.
     pub fn is_ours(&self) -> bool {
         identity(self.raw()) == Some(self.identity)
@@ -148,6 +157,7 @@ fn ioctl<T>(fd: RawFd, request: libc::c_ulong, argument: &mut T) -> io::Result<(
 pub const UFFDIO_REGISTER: libc::c_ulong = request(3, 0x00, size_of::<Register>());
 const UFFDIO_API: libc::c_ulong = request(3, 0x3f, size_of::<Api>());
 const UFFDIO_UNREGISTER: libc::c_ulong = request(2, 0x01, size_of::<Range>());
+const UFFDIO_WRITEPROTECT: libc::c_ulong = request(3, 0x06, size_of::<WriteProtect>());
 const USERFAULTFD_IOC_NEW: libc::c_ulong = request(0, 0x00, 0);
 
 /// _IO, _IOR (2) and _IOWR (3) of <asm/ioctl.h>.
@@ -184,6 +194,13 @@ struct Register {
     len: u64,
     mode: u64,
     ioctls: u64,
+}
+
+#[repr(C)]
+struct WriteProtect {
+    start: u64,
+    len: u64,
+    mode: u64,
 }
 
 #[repr(C)]

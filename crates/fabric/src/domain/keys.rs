@@ -48,15 +48,21 @@ impl Keys {
         }
     }
 
-    /// Tells a listener of all memory, and from now on of changes.
+    /// Tells a listener of all memory, and from now on of changes. It may hear twice of the same memory.
     pub fn listen(&self, listener: &Arc<impl Listener + 'static>) {
-        let known: Vec<Registered> =
-            self.memory.lock().map(|keys| keys.values().copied().collect()).unwrap_or_default();
-        known.iter().for_each(|memory| listener.registered(memory));
         if let Ok(mut listeners) = self.listeners.lock() {
             listeners.retain(|known| known.strong_count() > 0);
             let weak: Weak<dyn Listener> = Arc::downgrade(listener) as Weak<dyn Listener>;
             listeners.push(weak);
+        }
+        let known: Vec<Registered> =
+            self.memory.lock().map(|keys| keys.values().copied().collect()).unwrap_or_default();
+        for memory in known {
+            listener.registered(&memory);
+            // Its registration may have ended meanwhile.
+            if self.memory.lock().is_ok_and(|keys| keys.values().all(|known| known.lkey != memory.lkey)) {
+                listener.deregistered(memory.lkey);
+            }
         }
     }
 
@@ -73,7 +79,8 @@ impl Keys {
         let memory = keys.get(&update.rkey).ok_or(denied)?;
         let inside = update.addr >= memory.addr
             && update.addr.checked_add(size).is_some_and(|end| end <= memory.addr + memory.len);
-        let permitted = if update.operator == Operator::Read { memory.readable } else { memory.writable };
+        let reads = update.operator == Operator::Read;
+        let permitted = (reads || memory.writable) && (memory.readable || !(reads || update.fetches));
         if !inside || !permitted || !update.addr.is_multiple_of(size) {
             return Err(denied);
         }

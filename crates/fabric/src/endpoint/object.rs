@@ -9,7 +9,7 @@ use crate::progress::Progress;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 use weir_fabric_abi::*;
-use weir_msg::PeerId;
+use weir_msg::{PeerId, Piece};
 
 /// An endpoint.
 #[repr(C)]
@@ -92,7 +92,8 @@ impl Listener for EndpointObject {
             && let Some(engine) = &mut state.engine
         {
             let now = engine.now();
-            engine.protocol.add_window(&mut engine.port, now, memory.lkey, memory.addr, memory.len);
+            let buffer = Piece { addr: memory.addr, len: memory.len };
+            engine.protocol.add_window(&mut engine.port, now, memory.lkey, buffer, memory.writable);
         }
     }
 

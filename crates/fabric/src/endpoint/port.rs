@@ -62,7 +62,13 @@ impl weir_msg::Port for VerbsPort {
     }
 
     fn watch(&mut self, addr: u64, len: u64) -> bool {
-        self.monitor.as_ref().is_some_and(|monitor| monitor.watch(addr, len))
+        self.monitor.as_mut().is_some_and(|monitor| monitor.watch(addr, len))
+    }
+
+    fn unwatch(&mut self, addr: u64, len: u64) {
+        if let Some(monitor) = &mut self.monitor {
+            monitor.unwatch(addr, len);
+        }
     }
 
     fn next_gone(&mut self) -> Option<(u64, u64)> {

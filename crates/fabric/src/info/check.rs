@@ -4,8 +4,10 @@ use crate::NAME;
 use crate::info::asked::{Asked, hinted};
 use crate::info::offer::{
     DIRECTIONS, IOV_LIMIT, MAX_MESSAGE, MR_MODE, ORDER, PRIMARY, QUEUE, RX_FLAGS, SECONDARY, TX_FLAGS, longest_ordered,
+    subnet,
 };
-use std::ffi::CStr;
+use crate::rdma::Interface;
+use std::ffi::{CStr, c_char};
 use weir_fabric_abi::*;
 use weir_msg::Settings;
 
@@ -27,6 +29,16 @@ pub fn check(asked: &Asked<'_>, settings: &Settings) -> Result<(), String> {
         ensure(name.to_bytes().eq_ignore_ascii_case(NAME.to_bytes()), "the provider's name")?;
     }
     Ok(())
+}
+
+/// Whether the device and the network of an interface have the names that a program asks for.
+pub fn names(asked: &Asked<'_>, interface: &Interface) -> bool {
+    // SAFETY: the program's strings, or none.
+    let is = |name: *const c_char, own: &str| unsafe {
+        name.is_null() || CStr::from_ptr(name).to_bytes().eq_ignore_ascii_case(own.as_bytes())
+    };
+    hinted(asked, |hints| hints.domain_attr).is_none_or(|hint| is(hint.name, &interface.device))
+        && hinted(asked, |hints| hints.fabric_attr).is_none_or(|hint| is(hint.name, &subnet(interface)))
 }
 
 fn endpoint(asked: &Asked<'_>, settings: &Settings) -> Result<(), String> {

@@ -63,7 +63,10 @@ fn offers(asked: &Asked<'_>) -> Result<*mut fi_info, c_int> {
     })?;
     let routes = address::routes(asked, &interfaces)?;
     let mut list = std::ptr::null_mut();
-    for Route { interface, source, destination } in routes.into_iter().rev() {
+    // Programs can ask for a device or a network by name.
+    for Route { interface, source, destination } in
+        routes.into_iter().rev().filter(|route| check::names(asked, &route.interface))
+    {
         list = offer::offer(asked, &settings.protocol, &interface, source, destination, list);
     }
     Ok(list)

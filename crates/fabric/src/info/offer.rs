@@ -171,7 +171,7 @@ fn mr_mode(asked: &Asked<'_>) -> c_int {
 }
 
 /// The name of the network that an interface is in: all endpoints in it reach each other.
-fn subnet(interface: &Interface) -> String {
+pub fn subnet(interface: &Interface) -> String {
     let prefix = u32::from(interface.prefix);
     let network = match interface.address {
         IpAddr::V4(ip) => IpAddr::V4((u32::from(ip) & u32::MAX.checked_shl(32 - prefix).unwrap_or(0)).into()),

@@ -139,7 +139,7 @@ impl World {
         process.quietly(sim, |endpoint, port, now| {
             let how = Registration { on_demand, writable: true };
             if let Ok(registered) = weir_msg::Port::register(port, addr, len, how) {
-                endpoint.add_window(port, now, registered.lkey, addr, len);
+                endpoint.add_window(port, now, registered.lkey, weir_msg::Piece { addr, len }, true);
             }
         });
         self.ask_again(sim, rank, LOCK);

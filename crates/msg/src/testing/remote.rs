@@ -3,7 +3,7 @@
 use super::program::{Program, byte_of};
 use crate::atomic::AtomicKind;
 use crate::atomics::AtomicCall;
-use crate::buffer::{Buffer, Remote};
+use crate::buffer::{Buffer, Piece, Remote};
 use crate::event::{Event, Failure, Kind};
 use crate::port::{Port, Registration};
 use crate::rma::RmaCall;
@@ -52,7 +52,7 @@ impl Window {
             let fails = std::mem::take(&mut port.register_fails);
             let registered = port.register(addr, len, how).expect("room for a window");
             port.register_fails = fails;
-            endpoint.add_window(port, now, registered.lkey, addr, len);
+            endpoint.add_window(port, now, registered.lkey, Piece { addr, len }, true);
             registered.rkey
         });
         program.mesh.nodes[node].windows += 1;
