@@ -111,11 +111,19 @@ impl Endpoint {
     /// A connection of this side is not established: the peer refuses it, or it cannot be reached.
     pub fn refused(&mut self, port: &mut impl Port, now: Duration, connection: ConnectionId, reason: Reason) {
         let Some(&id) = self.connections.get(&connection) else { return };
-        let State::Connecting { since, .. } = self.peer_mut(id).state else {
-            // It was accepted so late that the peer has given up. What waits for the peer makes another one.
-            self.disconnect(port, id);
-            self.wake(id);
-            return;
+        let since = match self.peer_mut(id).state {
+            State::Connecting { since, .. } => since,
+            State::Accepting { .. } => {
+                // It was accepted so late that the peer has given up. What waits for the peer makes another one.
+                self.disconnect(port, id);
+                self.wake(id);
+                return;
+            }
+            _ => {
+                // What was sent on it must end.
+                self.lost_peer(port, id, Failure::Unreachable(reason));
+                return;
+            }
         };
         self.disconnect(port, id);
         // A peer that computes answers late. One that does not listen may be about to.
