@@ -1,7 +1,7 @@
 //! What arriving messages do.
 
 use crate::endpoint::Endpoint;
-use crate::event::{Event, Failure, Kind};
+use crate::event::{Asked, Event, Failure, Kind};
 use crate::ids::{OpId, PeerId, UnexpectedId};
 use crate::message::{Envelope, Message};
 use crate::ops::{Content, Op, Receive, ReceiveState, Unexpected};
@@ -56,18 +56,9 @@ impl Endpoint {
         self.calls(now);
         let Some(&from) = self.connections.get(&connection) else { return };
         let may = self.peer_mut(from).connected().is_some_and(|connected| connected.flow.arrives());
-        self.end(Event {
-            context: 0,
-            kind: Kind::WrittenByPeer,
-            reported: true,
-            len,
-            tag: None,
-            data: Some(immediate.into()),
-            from: Some(from),
-            addr: 0,
-            released: false,
-            result: Ok(()),
-        });
+        let asked = Asked { context: 0, report: true };
+        let data = Some(immediate.into());
+        self.end(Event { data, from: Some(from), ..Event::of(asked, Kind::WrittenByPeer, len, Ok(())) });
         self.post_again(port, now, from, connection, slot, if may { Ok(()) } else { Err(Violation) });
     }
 

@@ -7,10 +7,10 @@ use crate::arrive::{InSlot, Violation};
 use crate::atomic::{AtomicKind, Datatype, Operator, is_valid};
 use crate::buffer::{Buffer, RemoteBuffer};
 use crate::endpoint::Endpoint;
-use crate::event::{Event, Failure, Kind};
+use crate::event::{Asked, Event, Failure, Kind};
 use crate::ids::{OpId, PeerId};
 use crate::message::{AtomicRequest, LONGEST_HEADER, Message, PAYLOAD_HEADER};
-use crate::ops::{Asked, Atomic, Op};
+use crate::ops::{Atomic, Op};
 use crate::peer::Answer;
 use crate::port::{Port, Update};
 use crate::post::{Body, Step, fill, scatter};
@@ -175,18 +175,8 @@ impl Endpoint {
             return;
         }
         let Op::Atomic(atomic) = self.ops.remove(id as usize) else { return };
-        self.end(Event {
-            context: atomic.asked.context,
-            kind: Kind::Atomic { fetches: atomic.kind != AtomicKind::Plain },
-            reported: atomic.asked.report,
-            len: atomic.target.len(),
-            tag: None,
-            data: None,
-            from: None,
-            addr: 0,
-            released: false,
-            result,
-        });
+        let kind = Kind::Atomic { fetches: atomic.kind != AtomicKind::Plain };
+        self.end(Event::of(atomic.asked, kind, atomic.target.len(), result));
     }
 }
 

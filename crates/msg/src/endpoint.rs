@@ -227,7 +227,7 @@ impl Endpoint {
     }
 
     /// The program has waited for this endpoint until now, and computed nothing.
-    pub fn waited(&mut self, now: Duration) {
+    pub fn has_waited(&mut self, now: Duration) {
         self.called = self.called.max(now);
     }
 

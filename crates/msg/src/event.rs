@@ -28,6 +28,24 @@ pub struct Event {
     pub result: Result<(), Failure>,
 }
 
+impl Event {
+    /// The end of an operation of the program, of which there is nothing else to say.
+    pub(crate) fn of(asked: Asked, kind: Kind, len: u64, result: Result<(), Failure>) -> Event {
+        let (context, reported) = (asked.context, asked.report);
+        let (tag, data, from) = (None, None, None);
+        Event { context, kind, reported, len, tag, data, from, addr: 0, released: false, result }
+    }
+}
+
+/// What all operations of the program have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    /// What the program gave with the operation.
+    pub context: u64,
+    /// The program wants to know of success, too.
+    pub report: bool,
+}
+
 /// Which operation it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

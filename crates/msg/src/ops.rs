@@ -2,6 +2,7 @@
 
 use crate::atomic::{AtomicKind, Datatype, Operator};
 use crate::buffer::{Buffer, Remote, RemoteBuffer};
+use crate::event::Asked;
 use crate::event::Failure;
 use crate::ids::{OpId, PeerId};
 use crate::message::Envelope;
@@ -14,15 +15,6 @@ pub(crate) enum Op {
     Receive(Receive),
     Rma(Rma),
     Atomic(Atomic),
-}
-
-/// What all operations have.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
-    /// What the program gave with the operation.
-    pub context: u64,
-    /// The program wants to know of success, too.
-    pub report: bool,
 }
 
 /// Bytes that leave.

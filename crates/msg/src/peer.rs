@@ -74,11 +74,11 @@ pub(crate) enum Answer {
     /// The receiver has all that it wants of the announced message.
     Finished(u32),
     /// The next runs of a granted send.
-    Write { op: OpId, done: usize },
+    Write { op: OpId, done: u64 },
     /// The next bytes of a granted send.
     Payload { op: OpId, sent: u64 },
     /// The next runs of a receive that READs.
-    Read { op: OpId, done: usize },
+    Read { op: OpId, done: u64 },
     /// Results of an atomic.
     AtomicDone { id: u32, refused: bool, values: Vec<u8> },
 }

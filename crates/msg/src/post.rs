@@ -1,14 +1,33 @@
 //! Posting: messages through bounce buffers or inline, and WRITEs and READs.
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, RemoteBuffer, runs};
 use crate::endpoint::Endpoint;
 use crate::ids::{OpId, PeerId};
 use crate::message::{LONGEST_HEADER, Message, PAYLOAD_HEADER};
 use crate::port::{Local, Port, Slot, Work};
 use crate::queue::Posted;
+use crate::registrar::Held;
 
 /// Longest request that is sent inline, whatever the adapter permits, bytes.
-const LONGEST_INLINE: usize = 512;
+pub(crate) const LONGEST_INLINE: usize = 512;
+
+/// Longest request from or to the program's memory, bytes: adapters permit 2^31, and some less.
+const LONGEST_RUN: u64 = 1 << 30;
+
+/// A transfer between registered memory of the program and a peer's memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transfer {
+    pub to: PeerId,
+    pub op: OpId,
+    /// WRITEs, the last of them with this immediate data; otherwise READs.
+    pub write: bool,
+    pub immediate: Option<u32>,
+    pub local: Buffer,
+    pub held: Held,
+    pub remote: RemoteBuffer,
+    /// The operation goes on when the last request has completed; otherwise something else follows.
+    pub ends: bool,
+}
 
 /// What became of something to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +104,34 @@ impl Endpoint {
         let posted = Posted { slot: Some(slot), op, last: op.is_some(), at: 0 };
         self.post(port, peer, posted, Work::Send(local));
         Step::Done
+    }
+
+    /// Posts the requests of a transfer, from run `done` on.
+    pub(crate) fn post_runs(&mut self, port: &mut impl Port, transfer: &Transfer, done: &mut u64) -> Step {
+        let Transfer { to, op, write, immediate, local, held, remote, ends } = *transfer;
+        let mut next = runs(&local, &remote, LONGEST_RUN).skip(*done as usize).peekable();
+        while let Some(run) = next.next() {
+            if !self.has_room(to) {
+                return Step::Blocked;
+            }
+            let final_run = next.peek().is_none();
+            let lkey = self.registrar.lkey(&held, run.piece);
+            let local = Local::Memory { addr: run.local.addr, len: run.local.len as u32, lkey };
+            let (addr, rkey) = (run.remote.addr, run.remote.rkey);
+            let work = if write {
+                Work::Write { local, addr, rkey, immediate: immediate.filter(|_| final_run) }
+            } else {
+                Work::Read { local, addr, rkey }
+            };
+            self.post(port, to, Posted { op: Some(op), last: ends && final_run, ..Posted::default() }, work);
+            *done += 1;
+        }
+        Step::Done
+    }
+
+    /// Whether a request fits into the send queue of a connected peer.
+    pub(crate) fn has_room(&mut self, peer: PeerId) -> bool {
+        self.peer_mut(peer).connected().is_some_and(|connected| connected.queue.has_room())
     }
 
     /// Posts a request. The caller has checked that the queue has room.

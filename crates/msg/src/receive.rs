@@ -2,11 +2,11 @@
 
 use crate::buffer::{Buffer, RemoteBuffer};
 use crate::endpoint::Endpoint;
-use crate::event::{Event, Failure, Kind};
+use crate::event::{Asked, Event, Failure, Kind};
 use crate::ids::{OpId, PeerId, UnexpectedId};
 use crate::matching::{Label, Pattern};
 use crate::message::Envelope;
-use crate::ops::{Asked, Content, Matched, Multi, Op, Receive, ReceiveState};
+use crate::ops::{Content, Matched, Multi, Op, Receive, ReceiveState};
 use crate::peer::{Assembly, Into};
 use crate::port::Port;
 use crate::post::store;
@@ -239,18 +239,9 @@ impl Endpoint {
             return;
         }
         let Op::Receive(receive) = self.ops.remove(id as usize) else { return };
-        self.end(Event {
-            context: receive.asked.context,
-            kind: Kind::Receive { tagged: receive.tagged },
-            reported: true,
-            len: 0,
-            tag: None,
-            data: None,
-            from: None,
-            addr: 0,
-            released: receive.multi.is_some(),
-            result: Err(failure),
-        });
+        let asked = Asked { report: true, ..receive.asked };
+        let kind = Kind::Receive { tagged: receive.tagged };
+        self.end(Event { released: receive.multi.is_some(), ..Event::of(asked, kind, 0, Err(failure)) });
     }
 
     /// The label of a message for matching: messages without a tag match by their sender alone.

@@ -11,22 +11,18 @@
 //! receiver has no memory left for messages that match no receive, or because the sender wants to know that they have matched.
 
 use crate::arrive::Violation;
-use crate::buffer::{Buffer, RemoteBuffer, runs};
+use crate::buffer::{Buffer, RemoteBuffer};
 use crate::endpoint::Endpoint;
 use crate::ids::{OpId, PeerId};
 use crate::message::{Envelope, Message};
 use crate::ops::{Content, Matched, Op, Receive, ReceiveState, Send, SendState};
 use crate::peer::Answer;
-use crate::port::{Local, Port, Work};
-use crate::post::{Body, Step};
-use crate::queue::Posted;
+use crate::port::Port;
+use crate::post::{Body, Step, Transfer};
 use crate::registrar::Held;
 use crate::scheme::Moment;
 use crate::settings::Rendezvous;
 use std::time::Duration;
-
-/// Longest work request, bytes: adapters permit 2^31, and some less.
-pub(crate) const LONGEST_RUN: u64 = 1 << 30;
 
 /// The sender's side.
 impl Endpoint {
@@ -130,23 +126,18 @@ impl Endpoint {
     }
 
     /// Posts WRITEs of a granted message, from run `done` on, and then tells the receiver.
-    pub(crate) fn step_write(&mut self, port: &mut impl Port, id: OpId, done: &mut usize) -> Step {
+    pub(crate) fn step_write(&mut self, port: &mut impl Port, id: OpId, done: &mut u64) -> Step {
         let Some(Op::Send(Send { to, source, held, state, .. })) = self.ops.get(id as usize) else { return Step::Done };
         let (to, SendState::Granted { receiver, len, target }, Some(&buffer), held) =
             (*to, *state, source.buffer(), *held)
         else {
             return Step::Done;
         };
-        let wanted = buffer.range(0, len);
-        for run in runs(&wanted, &target, LONGEST_RUN).skip(*done) {
-            if !self.has_room(to) {
-                return Step::Blocked;
-            }
-            let lkey = self.registrar.lkey(&held, run.piece);
-            let local = Local::Memory { addr: run.local.addr, len: run.local.len as u32, lkey };
-            let work = Work::Write { local, addr: run.remote.addr, rkey: run.remote.rkey, immediate: None };
-            self.post(port, to, Posted { op: Some(id), ..Posted::default() }, work);
-            *done += 1;
+        let local = buffer.range(0, len);
+        // The operation goes on when the message behind the WRITEs has completed.
+        let transfer = Transfer { to, op: id, write: true, immediate: None, local, held, remote: target, ends: false };
+        if self.post_runs(port, &transfer, done) == Step::Blocked {
+            return Step::Blocked;
         }
         let step = self.post_message(port, to, Message::Written { receiver }, Body::NONE, Some(id));
         if step == Step::Done {
@@ -262,21 +253,13 @@ impl Endpoint {
     }
 
     /// Posts READs of an announced message, from run `done` on.
-    pub(crate) fn step_read(&mut self, port: &mut impl Port, now: Duration, receive: OpId, done: &mut usize) -> Step {
+    pub(crate) fn step_read(&mut self, port: &mut impl Port, now: Duration, receive: OpId, done: &mut u64) -> Step {
         let Some((buffer, matched)) = self.matched(receive) else { return Step::Done };
-        let (wanted, held, from) = (buffer.range(0, matched.take), matched.held, matched.from);
-        let Some((_, source)) = matched.announced else { return Step::Done };
-        let mut next = runs(&wanted, &source, LONGEST_RUN).skip(*done).peekable();
-        while let Some(run) = next.next() {
-            if !self.has_room(from) {
-                return Step::Blocked;
-            }
-            let lkey = self.registrar.lkey(&held, run.piece);
-            let local = Local::Memory { addr: run.local.addr, len: run.local.len as u32, lkey };
-            let posted = Posted { op: Some(receive), last: next.peek().is_none(), ..Posted::default() };
-            let work = Work::Read { local, addr: run.remote.addr, rkey: run.remote.rkey };
-            self.post(port, from, posted, work);
-            *done += 1;
+        let (local, held, to) = (buffer.range(0, matched.take), matched.held, matched.from);
+        let Some((_, remote)) = matched.announced else { return Step::Done };
+        let transfer = Transfer { to, op: receive, write: false, immediate: None, local, held, remote, ends: true };
+        if self.post_runs(port, &transfer, done) == Step::Blocked {
+            return Step::Blocked;
         }
         self.prefetch_receive(port, now, receive, Moment::ReadPosted);
         Step::Done
@@ -327,10 +310,5 @@ impl Endpoint {
             }
             _ => None,
         }
-    }
-
-    /// Whether a request fits into the send queue of a connected peer.
-    pub(crate) fn has_room(&mut self, peer: PeerId) -> bool {
-        self.peer_mut(peer).connected().is_some_and(|connected| connected.queue.has_room())
     }
 }

@@ -3,21 +3,18 @@
 //! Small ones go through a bounce buffer, because a prefetch takes longer than a copy (Li et al., V.A). Large ones go from
 //! and to the program's memory: that of a WRITE is prefetched before, that of a READ while the request travels (VI.B).
 
-use crate::buffer::{Buffer, Remote, RemoteBuffer, runs};
+use crate::buffer::{Buffer, Remote, RemoteBuffer};
 use crate::endpoint::Endpoint;
-use crate::event::{Again, Event, Failure, Kind};
+use crate::event::{Again, Asked, Event, Failure, Kind};
 use crate::ids::{OpId, PeerId};
-use crate::ops::{Asked, Op, Rma, Source};
+use crate::ops::{Op, Rma, Source};
 use crate::port::{Errno, Local, Port, Work};
-use crate::post::{Body, Step, fill, gather, scatter};
+use crate::post::{Body, LONGEST_INLINE, Step, Transfer, fill, gather, scatter};
 use crate::queue::Posted;
 use crate::registrar::Held;
-use crate::rendezvous::LONGEST_RUN;
 use crate::scheme::Moment;
 use std::time::Duration;
 
-/// Longest WRITE that is sent inline, whatever the adapter permits, bytes.
-const LONGEST_INLINE: usize = 512;
 /// EFAULT: there is no memory at the address.
 const NO_MEMORY: Errno = Errno(14);
 
@@ -196,27 +193,15 @@ impl Endpoint {
             }
         }
         let Some(Op::Rma(Rma { held, posted, .. })) = self.ops.get(id as usize) else { return Step::Done };
-        let (held, mut posted) = (*held, *posted);
-        let mut far = RemoteBuffer::default();
+        let (held, mut posted, mut far) = (*held, *posted, RemoteBuffer::default());
         far.push(remote);
-        let mut next = runs(&buffer, &far, LONGEST_RUN).skip(posted as usize).peekable();
-        while let Some(run) = next.next() {
-            if !self.has_room(to) {
-                if let Some(Op::Rma(rma)) = self.ops.get_mut(id as usize) {
-                    rma.posted = posted;
-                }
-                return Step::Blocked;
+        let transfer = Transfer { to, op: id, write, immediate, local: buffer, held, remote: far, ends: true };
+        let step = self.post_runs(port, &transfer, &mut posted);
+        if step == Step::Blocked {
+            if let Some(Op::Rma(rma)) = self.ops.get_mut(id as usize) {
+                rma.posted = posted;
             }
-            let lkey = self.registrar.lkey(&held, run.piece);
-            let local = Local::Memory { addr: run.local.addr, len: run.local.len as u32, lkey };
-            let (addr, rkey, last) = (run.remote.addr, run.remote.rkey, next.peek().is_none());
-            let work = if write {
-                Work::Write { local, addr, rkey, immediate: immediate.filter(|_| last) }
-            } else {
-                Work::Read { local, addr, rkey }
-            };
-            self.post(port, to, Posted { op: Some(id), last, ..Posted::default() }, work);
-            posted += 1;
+            return step;
         }
         if !write {
             self.prefetch_rma(port, now, id, Moment::ReadPosted);
@@ -246,18 +231,8 @@ impl Endpoint {
             self.injected -= bytes.len();
         }
         self.registrar.release(port, &mut self.counters, rma.held);
-        self.end(Event {
-            context: rma.asked.context,
-            kind: if rma.write { Kind::Write } else { Kind::Read },
-            reported: rma.asked.report,
-            len: rma.remote.len,
-            tag: None,
-            data: None,
-            from: None,
-            addr: 0,
-            released: false,
-            result,
-        });
+        let kind = if rma.write { Kind::Write } else { Kind::Read };
+        self.end(Event::of(rma.asked, kind, rma.remote.len, result));
     }
 
     pub(crate) fn prefetch_rma(&mut self, port: &mut impl Port, now: Duration, id: OpId, moment: Moment) {

@@ -2,10 +2,10 @@
 
 use crate::buffer::Buffer;
 use crate::endpoint::Endpoint;
-use crate::event::{Again, Event, Failure, Kind};
+use crate::event::{Again, Asked, Event, Failure, Kind};
 use crate::ids::{OpId, PeerId};
 use crate::message::{Envelope, Message, PAYLOAD_HEADER};
-use crate::ops::{Asked, Op, Send, SendState, Source};
+use crate::ops::{Op, Send, SendState, Source};
 use crate::port::Port;
 use crate::post::{Body, Step};
 use crate::registrar::Held;
@@ -205,16 +205,6 @@ impl Endpoint {
 
 /// The end of a send.
 fn sent_event(asked: Asked, envelope: Envelope, len: u64, result: Result<(), Failure>) -> Event {
-    Event {
-        context: asked.context,
-        kind: Kind::Send { tagged: envelope.tag.is_some() },
-        reported: asked.report,
-        len,
-        tag: envelope.tag,
-        data: envelope.data,
-        from: None,
-        addr: 0,
-        released: false,
-        result,
-    }
+    let kind = Kind::Send { tagged: envelope.tag.is_some() };
+    Event { tag: envelope.tag, data: envelope.data, ..Event::of(asked, kind, len, result) }
 }

@@ -117,7 +117,7 @@ impl Engine {
     /// The program has waited until now, and computed nothing.
     pub fn waited(&mut self) {
         let now = self.now();
-        self.protocol.waited(now);
+        self.protocol.has_waited(now);
     }
 
     /// Descriptors that are readable when there is something to do.
