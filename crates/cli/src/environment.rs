@@ -59,7 +59,7 @@ pub fn variables(options: &Options) -> Result<Vec<(&'static str, String)>> {
 }
 
 /// Weir's folder and the old entries without empty ones: to the loader an empty entry means the current folder.
-fn search_path(folder: &str, before: &str) -> String {
+pub fn search_path(folder: &str, before: &str) -> String {
     let rest = before.split(':').filter(|entry| !entry.is_empty() && *entry != folder);
     std::iter::once(folder).chain(rest).collect::<Vec<_>>().join(":")
 }

@@ -3,6 +3,7 @@
 //! libfabric finds the provider by FI_PROVIDER_PATH. Open MPI, MPICH and Intel MPI are told to use it, unless the user has told
 //! them something else. A launcher hands its environment to the ranks of its own machine.
 
+use crate::environment::search_path;
 use crate::library;
 use anyhow::Result;
 use std::ffi::OsStr;
@@ -57,7 +58,9 @@ fn chosen(
     if environment("FI_PROVIDER").is_some_and(|asked| !asked.to_lowercase().contains(NAME)) {
         return Vec::new();
     }
-    let mut variables = vec![("FI_PROVIDER_PATH", path(folder, environment("FI_PROVIDER_PATH")))];
+    // Weir's folder comes first: Intel MPI looks at no other.
+    let before = environment("FI_PROVIDER_PATH").unwrap_or_default();
+    let mut variables = vec![("FI_PROVIDER_PATH", search_path(folder, &before))];
     let user_chooses = CHOSEN.iter().any(|name| environment(name).is_some()) || choose_components(words);
     // Also behind another command, as in `timeout 60 mpirun`.
     let launches = is_launcher(program) || words.iter().any(|word| is_launcher(word.as_ref()));
@@ -76,13 +79,6 @@ fn chosen(
         variables.extend(fixed.map(|(name, value)| (name, value.to_owned())));
     }
     variables
-}
-
-/// The provider's folder first: Intel MPI looks at the first one only.
-fn path(folder: &str, before: Option<String>) -> String {
-    let before = before.unwrap_or_default();
-    let rest = before.split(':').filter(|entry| !entry.is_empty() && *entry != folder);
-    std::iter::once(folder).chain(rest).collect::<Vec<_>>().join(":")
 }
 
 fn is_launcher(program: &OsStr) -> bool {

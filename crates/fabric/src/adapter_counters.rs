@@ -2,8 +2,9 @@
 //!
 //! Both functions are Weir's own. Other libraries have none, and then there is nothing to read and nowhere to publish.
 
+use crate::loaded;
 use std::collections::HashMap;
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CString, c_char, c_int};
 use std::sync::{Mutex, OnceLock};
 use weir_msg::{Counters, Scheme};
 
@@ -17,25 +18,31 @@ const ROOM: usize = 64;
 
 /// Counters of the process by name; none, if the library is not Weir's.
 pub fn read() -> Vec<(String, u64)> {
-    let Some(read) = functions().0 else { return Vec::new() };
-    let (mut names, mut values) = ([[0; NAME]; ROOM], [0; ROOM]);
-    // SAFETY: places for as many names and values as is said.
-    let count = unsafe { read(names.as_mut_ptr(), values.as_mut_ptr(), ROOM) }.min(ROOM);
     let name = |name: &[c_char; NAME]| {
         let bytes: Vec<u8> = name.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0).collect();
         String::from_utf8_lossy(&bytes).into_owned()
     };
-    names[..count].iter().map(name).zip(values).collect()
+    let counters = raw();
+    counters
+        .iter()
+        .flat_map(|(names, values)| names.iter().map(name).zip(values.iter().copied()))
+        .filter(|(name, _)| !name.is_empty())
+        .collect()
 }
 
 /// How often the adapter has lost pages of this process.
 pub fn invalidations() -> Option<u64> {
     static AT: OnceLock<Option<usize>> = OnceLock::new();
     let at = (*AT.get_or_init(|| read().iter().position(|(name, _)| name == "page_invalidations")))?;
+    raw()?.1.get(at).copied()
+}
+
+/// Names and values as Weir returns them; places behind the last counter have no name.
+fn raw() -> Option<([[c_char; NAME]; ROOM], [u64; ROOM])> {
     let (mut names, mut values) = ([[0; NAME]; ROOM], [0; ROOM]);
     // SAFETY: places for as many names and values as is said.
     unsafe { functions().0?(names.as_mut_ptr(), values.as_mut_ptr(), ROOM) };
-    values.get(at).copied()
+    Some((names, values))
 }
 
 /// Shows what an endpoint has done, with the other endpoints of the process. `closed`: it keeps nothing any more.
@@ -61,23 +68,8 @@ pub fn publish(endpoint: usize, scheme: Scheme, counters: &Counters, closed: boo
 fn functions() -> &'static (Option<Read>, Option<Publish>) {
     static FUNCTIONS: OnceLock<(Option<Read>, Option<Publish>)> = OnceLock::new();
     FUNCTIONS.get_or_init(|| {
+        let library = loaded::library(c"libibverbs.so.1");
         // SAFETY: Weir's functions of these names have these types.
-        unsafe { (symbol(c"weir_counters"), symbol(c"weir_publish")) }
+        unsafe { (loaded::function(library, c"weir_counters", None), loaded::function(library, c"weir_publish", None)) }
     })
-}
-
-/// # Safety
-/// A function of that name has this type.
-unsafe fn symbol<T: Copy>(name: &CStr) -> Option<T> {
-    const { assert!(size_of::<T>() == size_of::<*mut ()>()) };
-    // Opened already: under another scope than the program's, if nothing has preloaded it.
-    // SAFETY: opens what is loaded.
-    let library = unsafe { libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
-    if library.is_null() {
-        return None;
-    }
-    // SAFETY: an open library.
-    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-    // SAFETY: the caller's type is that of a function pointer.
-    (!found.is_null()).then(|| unsafe { std::mem::transmute_copy(&found) })
 }

@@ -3,7 +3,7 @@
 use crate::guard::guarded;
 use crate::info::{name_of, parse_name};
 use crate::objects::{self, Object, table};
-use crate::unsupported::{no3, no4, no5};
+use crate::unsupported::{no3, no4};
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::net::ToSocketAddrs;
@@ -76,15 +76,7 @@ pub unsafe extern "C" fn open(
     })
 }
 
-static FID: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close: Some(close),
-    bind: Some(bind),
-    control: Some(no3),
-    ops_open: Some(no5),
-    tostr: Some(no3),
-    ops_set: Some(no5),
-};
+static FID: fi_ops = objects::calls(objects::closed::<AddressVector>, bind, no3);
 
 static OPS: fi_ops_av = fi_ops_av {
     size: size_of::<fi_ops_av>(),
@@ -96,12 +88,6 @@ static OPS: fi_ops_av = fi_ops_av {
     straddr: Some(straddr),
     av_set: Some(no4),
 };
-
-unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    // SAFETY: the program's vector.
-    drop(unsafe { objects::close::<AddressVector>(fid) });
-    0
-}
 
 /// Insertions end at once, so that an event queue gets nothing.
 unsafe extern "C" fn bind(_: *mut fid, other: *mut fid, _: u64) -> c_int {

@@ -1,6 +1,7 @@
 //! The libfabric that has loaded this library: its version and its log.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use crate::loaded;
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use weir_fabric_abi::{FI_LOG_WARN, FI_VERSION, fi_log_level, fi_log_subsys, fi_provider};
@@ -9,6 +10,9 @@ type Version = unsafe extern "C" fn() -> u32;
 type Enabled = unsafe extern "C" fn(*const fi_provider, fi_log_level, fi_log_subsys) -> c_int;
 type Log =
     unsafe extern "C" fn(*const fi_provider, fi_log_level, fi_log_subsys, *const c_char, c_int, *const c_char, ...);
+
+/// The version of the symbols that are used.
+const FIRST: Option<&CStr> = Some(c"FABRIC_1.0");
 
 /// Functions of the core, as far as they were found.
 struct Core {
@@ -55,29 +59,15 @@ pub fn log(level: fi_log_level, subsystem: fi_log_subsys, text: &str) {
 fn core() -> &'static Core {
     static CORE: OnceLock<Core> = OnceLock::new();
     CORE.get_or_init(|| {
-        // The core is loaded already, perhaps out of reach of the default search; programs that contain libfabric have none.
-        // SAFETY: opens what is loaded.
-        let library = unsafe { libc::dlopen(c"libfabric.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+        // Programs that contain libfabric have no such library.
+        let library = loaded::library(c"libfabric.so.1");
         Core {
             // SAFETY: the functions have these types since the symbols' first version.
-            version: unsafe { symbol(library, c"fi_version", c"FABRIC_1.0") },
+            version: unsafe { loaded::function(library, c"fi_version", FIRST) },
             // SAFETY: as above.
-            enabled: unsafe { symbol(library, c"fi_log_enabled", c"FABRIC_1.0") },
+            enabled: unsafe { loaded::function(library, c"fi_log_enabled", FIRST) },
             // SAFETY: as above.
-            log: unsafe { symbol(library, c"fi_log", c"FABRIC_1.0") },
+            log: unsafe { loaded::function(library, c"fi_log", FIRST) },
         }
     })
-}
-
-/// # Safety
-/// The symbol is a function of this type.
-unsafe fn symbol<T: Copy>(library: *mut c_void, name: &CStr, version: &CStr) -> Option<T> {
-    assert!(size_of::<T>() == size_of::<*mut c_void>());
-    if library.is_null() {
-        return None;
-    }
-    // SAFETY: an open library.
-    let found = unsafe { libc::dlvsym(library, name.as_ptr(), version.as_ptr()) };
-    // SAFETY: the caller's type is that of a function pointer.
-    (!found.is_null()).then(|| unsafe { std::mem::transmute_copy(&found) })
 }

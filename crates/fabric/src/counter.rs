@@ -2,16 +2,13 @@
 
 use crate::guard::guarded;
 use crate::objects::{self, Object, table};
-use crate::progress::{Endpoints, Progress};
-use crate::unsupported::{no3, no5};
+use crate::progress::{Endpoints, Progress, deadline, left_until};
+use crate::unsupported::no3;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use weir_fabric_abi::*;
-
-/// While a program waits, connections and their timers go on at least so often.
-const SLICE: Duration = Duration::from_millis(20);
 
 /// A counter.
 #[repr(C)]
@@ -67,15 +64,7 @@ pub unsafe extern "C" fn open(
     })
 }
 
-static FID: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close: Some(close),
-    bind: Some(no3),
-    control: Some(no3),
-    ops_open: Some(no5),
-    tostr: Some(no3),
-    ops_set: Some(no5),
-};
+static FID: fi_ops = objects::calls(objects::closed::<Counter>, no3, no3);
 
 static OPS: fi_ops_cntr = fi_ops_cntr {
     size: size_of::<fi_ops_cntr>(),
@@ -87,12 +76,6 @@ static OPS: fi_ops_cntr = fi_ops_cntr {
     adderr: Some(adderr),
     seterr: Some(seterr),
 };
-
-unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    // SAFETY: the program's counter.
-    drop(unsafe { objects::close::<Counter>(fid) });
-    0
-}
 
 /// The counter that C means.
 ///
@@ -148,7 +131,7 @@ unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -
     guarded(|| {
         // SAFETY: the program's counter.
         let counter = unsafe { of(cntr) };
-        let limit = u64::try_from(timeout).ok().map(|millis| Instant::now() + Duration::from_millis(millis));
+        let limit = deadline(timeout);
         let errors = counter.errors.load(Ordering::Acquire);
         loop {
             counter.endpoints.progress();
@@ -158,14 +141,14 @@ unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -
             if counter.errors.load(Ordering::Acquire) != errors {
                 return -FI_EAVAIL;
             }
-            let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()));
+            let left = left_until(limit);
             if left.is_some_and(|left| left.is_zero()) {
                 return -FI_ETIMEDOUT;
             }
             if counter.endpoints.is_empty() {
                 std::thread::sleep(Duration::from_millis(1));
             } else if counter.endpoints.may_block() && counter.value.load(Ordering::Acquire) < threshold {
-                counter.endpoints.wait(None, left.unwrap_or(SLICE).min(SLICE));
+                counter.endpoints.wait(None, left);
             }
         }
     })

@@ -3,9 +3,9 @@
 
 use crate::guard::guarded;
 use crate::objects::{self, Object, table};
-use crate::unsupported::{no3, no5};
+use crate::unsupported::no3;
+use crate::wake::Wake;
 use std::ffi::{c_char, c_int, c_void};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use weir_fabric_abi::*;
@@ -16,7 +16,7 @@ pub struct EventQueue {
     header: fid_eq,
     written: Mutex<std::collections::VecDeque<(u32, Vec<u8>)>>,
     /// Readable if there is an event.
-    wakes: Option<OwnedFd>,
+    wakes: Option<Wake>,
 }
 
 // SAFETY: the header is the first member.
@@ -42,27 +42,15 @@ pub unsafe extern "C" fn open(
         if !matches!(wait, FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_FD) {
             return -FI_ENOSYS;
         }
-        // SAFETY: makes a descriptor.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        // SAFETY: the descriptor is new.
-        let wakes = (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) });
         let header = fid_eq { fid: objects::fid(FI_CLASS_EQ, context, &FID), ops: table(&OPS) };
-        let queue = EventQueue { header, written: Mutex::default(), wakes };
+        let queue = EventQueue { header, written: Mutex::default(), wakes: Wake::new() };
         // SAFETY: the program's place for the result.
         unsafe { *eq = objects::into_raw(Arc::new(queue)) };
         0
     })
 }
 
-static FID: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close: Some(close),
-    bind: Some(no3),
-    control: Some(control),
-    ops_open: Some(no5),
-    tostr: Some(no3),
-    ops_set: Some(no5),
-};
+static FID: fi_ops = objects::calls(objects::closed::<EventQueue>, no3, control);
 
 static OPS: fi_ops_eq = fi_ops_eq {
     size: size_of::<fi_ops_eq>(),
@@ -73,19 +61,13 @@ static OPS: fi_ops_eq = fi_ops_eq {
     strerror: Some(strerror),
 };
 
-unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    // SAFETY: the program's queue.
-    drop(unsafe { objects::close::<EventQueue>(fid) });
-    0
-}
-
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, argument: *mut c_void) -> c_int {
     // SAFETY: the program's queue.
     let Some(queue) = (unsafe { objects::borrow_fid::<EventQueue>(fid) }) else { return -FI_EINVAL };
     match (command, &queue.wakes) {
         (FI_GETWAIT, Some(wakes)) => {
             // SAFETY: the program's place for a descriptor.
-            unsafe { *argument.cast::<c_int>() = wakes.as_raw_fd() };
+            unsafe { *argument.cast::<c_int>() = wakes.fd() };
             0
         }
         _ => -FI_ENOSYS,
@@ -111,9 +93,7 @@ unsafe extern "C" fn read(eq: *mut fid_eq, event: *mut u32, buf: *mut c_void, le
         if written.is_empty()
             && let Some(wakes) = &queue.wakes
         {
-            let mut count = 0u64;
-            // SAFETY: reads the number of an eventfd.
-            unsafe { libc::read(wakes.as_raw_fd(), (&raw mut count).cast(), 8) };
+            wakes.clear();
         }
     }
     read as isize
@@ -127,9 +107,7 @@ unsafe extern "C" fn write(eq: *mut fid_eq, event: u32, buf: *const c_void, len:
     let Ok(mut written) = queue.written.lock() else { return -FI_EOTHER as isize };
     written.push_back((event, bytes));
     if let Some(wakes) = &queue.wakes {
-        let one = 1u64;
-        // SAFETY: writes a number to an eventfd.
-        unsafe { libc::write(wakes.as_raw_fd(), (&raw const one).cast(), 8) };
+        wakes.set();
     }
     len as isize
 }
@@ -153,7 +131,7 @@ unsafe extern "C" fn sread(
     if now != -FI_EAGAIN as isize {
         return now;
     }
-    crate::queue::wait_readable(wakes.as_raw_fd(), u64::try_from(timeout).ok().map(Duration::from_millis));
+    crate::queue::wait_readable(wakes.fd(), u64::try_from(timeout).ok().map(Duration::from_millis));
     // SAFETY: as for `read`.
     unsafe { read(eq, event, buf, len, flags) }
 }

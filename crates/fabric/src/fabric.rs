@@ -2,7 +2,7 @@
 
 use crate::guard::guarded;
 use crate::objects::{self, Object, table};
-use crate::unsupported::{no3, no4, no5};
+use crate::unsupported::{no3, no4};
 use crate::{domain, event_queue, queue};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -36,15 +36,7 @@ pub unsafe extern "C" fn open(attr: *mut fi_fabric_attr, fabric: *mut *mut fid_f
     })
 }
 
-static FID: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close: Some(close),
-    bind: Some(no3),
-    control: Some(no3),
-    ops_open: Some(no5),
-    tostr: Some(no3),
-    ops_set: Some(no5),
-};
+static FID: fi_ops = objects::calls(objects::closed::<Fabric>, no3, no3);
 
 static OPS: fi_ops_fabric = fi_ops_fabric {
     size: size_of::<fi_ops_fabric>(),
@@ -55,12 +47,6 @@ static OPS: fi_ops_fabric = fi_ops_fabric {
     trywait: Some(trywait),
     domain2: Some(domain2),
 };
-
-unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    // SAFETY: the program's fabric.
-    drop(unsafe { objects::close::<Fabric>(fid) });
-    0
-}
 
 unsafe extern "C" fn domain2(
     fabric: *mut fid_fabric,

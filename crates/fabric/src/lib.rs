@@ -22,6 +22,7 @@ mod event_queue;
 mod fabric;
 mod guard;
 mod info;
+mod loaded;
 mod monitor;
 mod objects;
 mod progress;
@@ -31,6 +32,7 @@ pub mod rdma;
 mod settings;
 mod summary;
 mod unsupported;
+mod wake;
 
 pub use provider::fi_prov_ini;
 

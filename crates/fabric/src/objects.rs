@@ -1,6 +1,7 @@
 //! libfabric's objects: structures that begin with a `fid`, and that C has a pointer to.
 
-use std::ffi::c_void;
+use crate::unsupported::{no3, no5};
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use weir_fabric_abi::{fi_ops, fid};
 
@@ -59,6 +60,33 @@ pub unsafe fn share<T: Object>(object: &T) -> Arc<T> {
 pub unsafe fn close<T: Object>(fid: *mut fid) -> Arc<T> {
     // SAFETY: the caller's pointer.
     unsafe { Arc::from_raw(fid.cast::<T>()) }
+}
+
+/// Closes an object that needs nothing else.
+///
+/// # Safety
+/// As [`close`].
+pub unsafe extern "C" fn closed<T: Object>(fid: *mut fid) -> c_int {
+    // SAFETY: the caller's pointer.
+    drop(unsafe { close::<T>(fid) });
+    0
+}
+
+/// The calls that all objects have: an object that cannot be bound to others, or that has no commands, says so by `no3`.
+pub const fn calls(
+    close: unsafe extern "C" fn(*mut fid) -> c_int,
+    bind: unsafe extern "C" fn(*mut fid, *mut fid, u64) -> c_int,
+    control: unsafe extern "C" fn(*mut fid, c_int, *mut c_void) -> c_int,
+) -> fi_ops {
+    fi_ops {
+        size: size_of::<fi_ops>(),
+        close: Some(close),
+        bind: Some(bind),
+        control: Some(control),
+        ops_open: Some(no5),
+        tostr: Some(no3),
+        ops_set: Some(no5),
+    }
 }
 
 /// The beginning of an object.

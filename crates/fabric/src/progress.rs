@@ -1,8 +1,22 @@
 //! What queues and counters ask of the endpoints that report to them: progress is made by the program's calls.
 
+use std::ffi::c_int;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// While a program waits, connections and their timers go on at least so often.
+const SLICE: Duration = Duration::from_millis(20);
+
+/// When a wait of so many ms ends. `None`, for a negative number: never.
+pub fn deadline(millis: c_int) -> Option<Instant> {
+    u64::try_from(millis).ok().map(|millis| Instant::now() + Duration::from_millis(millis))
+}
+
+/// How much of a wait is left.
+pub fn left_until(deadline: Option<Instant>) -> Option<Duration> {
+    deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+}
 
 /// An endpoint, as queues and counters see it.
 pub trait Progress: Send + Sync {
@@ -57,11 +71,12 @@ impl Endpoints {
         self.all().is_empty()
     }
 
-    /// Blocks until a descriptor of an endpoint or `wake` is readable, at most so long.
-    pub fn wait(&self, wake: Option<RawFd>, most: Duration) {
+    /// Blocks until a descriptor of an endpoint or `wake` is readable, at most until the program's time is over, and at most
+    /// [`SLICE`].
+    pub fn wait(&self, wake: Option<RawFd>, left: Option<Duration>) {
         let all = self.all();
         let fds: Vec<RawFd> = all.iter().flat_map(|endpoint| endpoint.descriptors()).chain(wake).collect();
-        wait_any(&fds, most);
+        wait_any(&fds, left.unwrap_or(SLICE).min(SLICE));
         all.iter().for_each(|endpoint| endpoint.waited());
     }
 

@@ -2,18 +2,17 @@
 
 use crate::guard::guarded;
 use crate::objects::{self, Object, table};
-use crate::progress::{Endpoints, Progress, wait_any};
-use crate::unsupported::{no3, no5};
+use crate::progress::{Endpoints, Progress, deadline, left_until, wait_any};
+use crate::unsupported::no3;
+use crate::wake::Wake;
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use weir_fabric_abi::*;
 
-/// While a program waits, connections and their timers go on at least so often.
-const SLICE: Duration = Duration::from_millis(20);
 /// Errors have had these bytes before version 1.20 of the interface, and a source address since.
 const ERROR_BEFORE_1_20: usize = 80;
 const ERROR_SINCE_1_20: usize = 88;
@@ -50,7 +49,7 @@ pub struct Queue {
     /// Readable if there is something to do for an endpoint, or `wake` is: what the program waits for.
     epoll: Option<OwnedFd>,
     /// Readable if a completion has come while the program was about to block: calls of another thread make some, too.
-    wake: Option<OwnedFd>,
+    wake: Option<Wake>,
     /// The program is about to block, or has.
     blocks: AtomicBool,
     signalled: AtomicBool,
@@ -73,16 +72,7 @@ impl Queue {
             entries.push_back(entry);
         }
         if self.blocks.load(Ordering::Acquire) && self.blocks.swap(false, Ordering::AcqRel) {
-            self.wake_up();
-        }
-    }
-
-    /// Ends a wait of the program.
-    fn wake_up(&self) {
-        if let Some(wake) = &self.wake {
-            let one = 1u64;
-            // SAFETY: writes a number to an eventfd.
-            unsafe { libc::write(wake.as_raw_fd(), (&raw const one).cast(), 8) };
+            self.wake.iter().for_each(Wake::set);
         }
     }
 
@@ -93,20 +83,14 @@ impl Queue {
         }
         let Some(epoll) = &self.epoll else { return };
         for fd in endpoint.descriptors() {
-            let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: fd as u64 };
-            // SAFETY: both descriptors are open. The kernel forgets them when they are closed.
-            unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) };
+            add_to(epoll, fd);
         }
     }
 
     /// Whether the program may block on the queue's descriptor.
     pub fn may_block(&self) -> bool {
         let none = |queue: &Queue| queue.entries.lock().is_ok_and(|entries| entries.is_empty());
-        if let Some(wake) = &self.wake {
-            let mut count = 0u64;
-            // SAFETY: reads the number of an eventfd, which does not block.
-            unsafe { libc::read(wake.as_raw_fd(), (&raw mut count).cast(), 8) };
-        }
+        self.wake.iter().for_each(Wake::clear);
         self.blocks.store(true, Ordering::Release);
         // Descriptors are asked for first: what comes between the two looks is seen by one of them.
         none(self) && self.endpoints.may_block() && {
@@ -210,30 +194,20 @@ pub unsafe extern "C" fn open(
     })
 }
 
-/// An eventfd that makes an epoll descriptor readable.
-fn wake_in(epoll: &OwnedFd) -> Option<OwnedFd> {
-    // SAFETY: makes a descriptor.
-    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-    if fd < 0 {
-        return None;
-    }
-    // SAFETY: the descriptor is new.
-    let wake = unsafe { OwnedFd::from_raw_fd(fd) };
-    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: fd as u64 };
-    // SAFETY: both descriptors are open.
-    let added = unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) };
-    (added == 0).then_some(wake)
+/// A descriptor that makes an epoll descriptor readable.
+fn wake_in(epoll: &OwnedFd) -> Option<Wake> {
+    let wake = Wake::new()?;
+    add_to(epoll, wake.fd()).then_some(wake)
 }
 
-static FID: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close: Some(close),
-    bind: Some(no3),
-    control: Some(control),
-    ops_open: Some(no5),
-    tostr: Some(no3),
-    ops_set: Some(no5),
-};
+/// Adds a descriptor to an epoll descriptor. The kernel forgets it when it is closed.
+fn add_to(epoll: &OwnedFd, fd: RawFd) -> bool {
+    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: fd as u64 };
+    // SAFETY: both descriptors are open.
+    unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) == 0 }
+}
+
+static FID: fi_ops = objects::calls(objects::closed::<Queue>, no3, control);
 
 static OPS: fi_ops_cq = fi_ops_cq {
     size: size_of::<fi_ops_cq>(),
@@ -245,12 +219,6 @@ static OPS: fi_ops_cq = fi_ops_cq {
     signal: Some(signal),
     strerror: Some(strerror),
 };
-
-unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    // SAFETY: the program's queue.
-    drop(unsafe { objects::close::<Queue>(fid) });
-    0
-}
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, argument: *mut c_void) -> c_int {
     // SAFETY: the program's queue.
@@ -344,12 +312,12 @@ unsafe extern "C" fn sreadfrom(
         if queue.wait == FI_WAIT_NONE {
             return -FI_ENOSYS as isize;
         }
-        let limit = u64::try_from(timeout).ok().map(|millis| Instant::now() + Duration::from_millis(millis));
+        let limit = deadline(timeout);
         loop {
             queue.endpoints.progress();
             // SAFETY: the program's buffers.
             let taken = unsafe { queue.take(buf, count, sources) };
-            let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()));
+            let left = left_until(limit);
             if taken != -FI_EAGAIN as isize
                 || left.is_some_and(|left| left.is_zero())
                 || queue.signalled.swap(false, Ordering::AcqRel)
@@ -357,7 +325,7 @@ unsafe extern "C" fn sreadfrom(
                 return taken;
             }
             if queue.may_block() {
-                queue.endpoints.wait(queue.wake.as_ref().map(AsRawFd::as_raw_fd), left.unwrap_or(SLICE).min(SLICE));
+                queue.endpoints.wait(queue.wake.as_ref().map(Wake::fd), left);
             }
         }
     })
@@ -367,7 +335,7 @@ unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
     // SAFETY: the program's queue.
     let queue = unsafe { objects::borrow::<Queue>(cq) };
     queue.signalled.store(true, Ordering::Release);
-    queue.wake_up();
+    queue.wake.iter().for_each(Wake::set);
     0
 }
 

@@ -29,6 +29,7 @@ macro_rules! functions {
 }
 
 functions! {
+    no1(A);
     no2(A, B);
     no3(A, B, C);
     no4(A, B, C, D);

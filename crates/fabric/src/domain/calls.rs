@@ -5,10 +5,10 @@ use crate::domain::limits::atomic_limits;
 use crate::domain::memory;
 use crate::domain::object::Domain;
 use crate::guard::guarded;
-use crate::info::{effective_scheme, parse_name};
+use crate::info::{effective_scheme, source_of};
 use crate::objects::{self, table};
 use crate::rdma::Adapter;
-use crate::unsupported::{no3, no4, no5};
+use crate::unsupported::{no3, no4};
 use crate::{address_vector, counter, endpoint, queue, settings};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -26,15 +26,9 @@ pub unsafe extern "C" fn open(
         // SAFETY: the program's objects.
         let (api_version, info) = unsafe { ((*fabric).api_version, &*info) };
         let Ok(environment) = settings::get() else { return -FI_EINVAL };
-        if info.src_addr.is_null() {
-            return -FI_EINVAL;
-        }
-        // SAFETY: the address of an info.
-        let source = unsafe { std::slice::from_raw_parts(info.src_addr.cast::<u8>(), info.src_addrlen) };
-        let Some(source) = parse_name(source) else { return -FI_EINVAL };
-        let adapter = match Adapter::open(source) {
+        let adapter = match source_of(info).and_then(|source| Adapter::open(source).map_err(|error| error.0)) {
             Ok(adapter) => adapter,
-            Err(error) => return -error.0,
+            Err(error) => return -error,
         };
         let mut settings = environment.protocol;
         let scheme = effective_scheme(settings.scheme, &adapter.attributes().odp);
@@ -55,15 +49,7 @@ pub unsafe extern "C" fn open(
     })
 }
 
-static FID: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close: Some(close),
-    bind: Some(bind),
-    control: Some(no3),
-    ops_open: Some(no5),
-    tostr: Some(no3),
-    ops_set: Some(no5),
-};
+static FID: fi_ops = objects::calls(objects::closed::<Domain>, bind, no3);
 
 static OPS: fi_ops_domain = fi_ops_domain {
     size: size_of::<fi_ops_domain>(),
@@ -79,12 +65,6 @@ static OPS: fi_ops_domain = fi_ops_domain {
     query_collective: Some(no4),
     endpoint2: Some(endpoint2),
 };
-
-unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    // SAFETY: the program's domain.
-    drop(unsafe { objects::close::<Domain>(fid) });
-    0
-}
 
 /// Event queues can be bound, and get nothing.
 unsafe extern "C" fn bind(_: *mut fid, other: *mut fid, _: u64) -> c_int {

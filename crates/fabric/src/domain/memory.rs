@@ -5,7 +5,6 @@ use crate::domain::object::Domain;
 use crate::guard::guarded;
 use crate::objects::{self, Object};
 use crate::rdma::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, Region};
-use crate::unsupported::{no3, no5};
 use libc::iovec;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -34,15 +33,7 @@ unsafe impl Sync for Memory {}
 pub static OPS: fi_ops_mr =
     fi_ops_mr { size: size_of::<fi_ops_mr>(), reg: Some(reg), regv: Some(regv), regattr: Some(regattr) };
 
-static FID: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close: Some(close),
-    bind: Some(bind),
-    control: Some(control),
-    ops_open: Some(no5),
-    tostr: Some(no3),
-    ops_set: Some(no5),
-};
+static FID: fi_ops = objects::calls(close, bind, control);
 
 #[allow(clippy::too_many_arguments)] // The header's.
 unsafe extern "C" fn reg(

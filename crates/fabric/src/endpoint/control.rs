@@ -9,11 +9,11 @@ use crate::endpoint::object::{EndpointObject, State};
 use crate::endpoint::report::Reports;
 use crate::endpoint::{atomic, message, remote, tagged};
 use crate::guard::guarded;
-use crate::info::{name_of, parse_name};
+use crate::info::{name_of, source_of};
 use crate::objects::{self, table};
 use crate::progress::Progress;
 use crate::queue::Queue;
-use crate::unsupported::{no2, no3, no4, no5};
+use crate::unsupported::{no1, no2, no3, no4, no5};
 use crate::{settings, summary};
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex};
@@ -37,12 +37,10 @@ pub unsafe extern "C" fn open(
         if attr.is_some_and(|attr| attr.tx_ctx_cnt > 1 || attr.rx_ctx_cnt > 1 || attr.r#type != FI_EP_RDM) {
             return -FI_ENOSYS;
         }
-        if info.src_addr.is_null() {
-            return -FI_EINVAL;
-        }
-        // SAFETY: the info's address.
-        let source = unsafe { std::slice::from_raw_parts(info.src_addr.cast::<u8>(), info.src_addrlen) };
-        let Some(address) = parse_name(source) else { return -FI_EINVAL };
+        let address = match source_of(info) {
+            Ok(address) => address,
+            Err(error) => return -error,
+        };
         let header = fid_ep {
             fid: objects::fid(FI_CLASS_EP, context, &FID),
             ops: table(&OPS),
@@ -72,15 +70,7 @@ pub unsafe extern "C" fn open(
     })
 }
 
-static FID: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close: Some(close),
-    bind: Some(bind),
-    control: Some(control),
-    ops_open: Some(no5),
-    tostr: Some(no3),
-    ops_set: Some(no5),
-};
+static FID: fi_ops = objects::calls(close, bind, control);
 
 static OPS: fi_ops_ep = fi_ops_ep {
     size: size_of::<fi_ops_ep>(),
@@ -105,10 +95,6 @@ static CM: fi_ops_cm = fi_ops_cm {
     shutdown: Some(no2),
     join: Some(no5),
 };
-
-unsafe extern "C" fn no1(_: *mut fid_pep) -> c_int {
-    -FI_ENOSYS
-}
 
 /// The endpoint that C means.
 ///
@@ -181,22 +167,24 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, _: *mut c_void) -> c
 fn enable(endpoint: &EndpointObject) -> c_int {
     // SAFETY: the program's endpoint is that of an Arc.
     let shared = unsafe { objects::share(endpoint) };
-    {
+    let (queues, counters) = {
         let Ok(mut state) = endpoint.state.lock() else { return -FI_EOTHER };
         if state.engine.is_some() {
             return 0;
         }
-        let bindings = &state.bindings;
-        if bindings.vector.is_none() {
+        let Bindings { vector, transmit, receive, counters } = &state.bindings;
+        if vector.is_none() {
             return -FI_ENOAV;
         }
         let messages = endpoint.caps & (FI_MSG | FI_TAGGED) != 0;
-        let counts = |kind| bindings.counters.iter().any(|(counts, _)| counts & kind != 0);
-        if bindings.transmit.queue.is_none() && !counts(FI_SEND | FI_READ | FI_WRITE)
-            || messages && bindings.receive.queue.is_none() && !counts(FI_RECV)
+        let counts = |kind| counters.iter().any(|(counts, _)| counts & kind != 0);
+        if transmit.queue.is_none() && !counts(FI_SEND | FI_READ | FI_WRITE)
+            || messages && receive.queue.is_none() && !counts(FI_RECV)
         {
             return -FI_ENOCQ;
         }
+        let counters: Vec<Arc<Counter>> = counters.iter().map(|(_, counter)| counter.clone()).collect();
+        let queues = [transmit.queue.clone(), receive.queue.clone()];
         let Domain { adapter, settings, keys, .. } = &*endpoint.domain;
         match Engine::new(adapter, endpoint.address, *settings, keys) {
             Ok(engine) => state.engine = Some(engine),
@@ -205,14 +193,9 @@ fn enable(endpoint: &EndpointObject) -> c_int {
                 return -error.0;
             }
         }
-    }
-    let progress: Arc<dyn Progress> = shared.clone();
-    let (queues, counters) = {
-        let Ok(state) = endpoint.state.lock() else { return -FI_EOTHER };
-        let Bindings { transmit, receive, counters, .. } = &state.bindings;
-        let counters: Vec<Arc<Counter>> = counters.iter().map(|(_, counter)| counter.clone()).collect();
-        ([transmit.queue.clone(), receive.queue.clone()], counters)
+        (queues, counters)
     };
+    let progress: Arc<dyn Progress> = shared.clone();
     // The queues ask for the endpoint's descriptors, so its state is not locked.
     queues.iter().flatten().for_each(|queue| queue.bind(&progress));
     counters.iter().for_each(|counter| counter.bind(&progress));

@@ -1,6 +1,6 @@
 //! READs and WRITEs (`fi_rma`).
 
-use crate::endpoint::call::{Call, bytes, call, contiguous, pieces};
+use crate::endpoint::call::{Call, bytes, call, contiguous, gathered, pieces};
 use libc::iovec;
 use std::ffi::c_void;
 use weir_fabric_abi::*;
@@ -36,10 +36,10 @@ fn rma(call: &mut Call<'_>, write: bool, local: Buffer, target: &Target, flags: 
     let (context, report) = (target.context as u64, call.reports_send(flags));
     let (protocol, port, now) = call.engine().parts();
     if write && flags & FI_INJECT != 0 {
-        let bytes = crate::endpoint::call::gathered(&local);
-        if bytes.len() > protocol.settings().longest_injected() {
+        if local.len() > protocol.settings().longest_injected() as u64 {
             return Err(FI_EMSGSIZE);
         }
+        let bytes = gathered(&local);
         return protocol
             .inject_write_as(port, now, to, &bytes, (remote.addr, remote.rkey), immediate, context, report)
             .map_err(|_| FI_EAGAIN);

@@ -135,11 +135,17 @@ pub fn parse_name(name: &[u8]) -> Option<SocketAddr> {
     }
 }
 
+/// The source address of an info that a program opens something with. FI_EINVAL: it has none.
+pub fn source_of(info: &fi_info) -> Result<SocketAddr, c_int> {
+    // SAFETY: the info's address is as long as it says.
+    unsafe { read_address(info.src_addr.cast(), info.src_addrlen) }.ok_or(FI_EINVAL)
+}
+
 /// Reads an address of the program.
 ///
 /// # Safety
 /// `pointer` is null, or of `len` bytes.
-pub unsafe fn read_address(pointer: *const u8, len: usize) -> Option<SocketAddr> {
+unsafe fn read_address(pointer: *const u8, len: usize) -> Option<SocketAddr> {
     if pointer.is_null() || len < 16 {
         return None;
     }

@@ -6,7 +6,7 @@ mod asked;
 mod check;
 mod offer;
 
-pub use address::{name_of, parse_name};
+pub use address::{name_of, parse_name, source_of};
 pub use offer::{IOV_LIMIT, MAX_MESSAGE, QUEUE, effective_scheme};
 
 use crate::core::{log, warn};

@@ -1,5 +1,6 @@
 //! The functions of libibverbs and librdmacm, looked up at run time.
 
+use crate::loaded;
 use crate::rdma::cm_types::{rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel};
 use libc::sockaddr;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -26,6 +27,7 @@ macro_rules! libraries {
                 let library = Library::open($library, $package)?;
                 $(
                     let name = concat!(stringify!($name), "\0");
+                    let name = CStr::from_bytes_with_nul(name.as_bytes()).expect("a name in ASCII");
                     // SAFETY: the function of that name has the type that is declared here.
                     $name = unsafe { library.function(name)? };
                 )*
@@ -131,23 +133,16 @@ impl Library {
         })
     }
 
-    /// The default version of a function; `name` ends with NUL.
+    /// The default version of a function.
     ///
     /// # Safety
     /// `F` is the type of the function.
-    unsafe fn function<F: Copy>(&self, name: &'static str) -> Result<F, String> {
-        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-        // SAFETY: the library is open, and the name ends with NUL.
-        let found = unsafe { libc::dlsym(self.handle, name.as_ptr().cast()) };
-        if found.is_null() {
-            let name = name.trim_end_matches('\0');
-            return Err(format!(
-                "{} has no function {name}: install release 32 of rdma-core or a later one",
-                self.file
-            ));
-        }
-        // SAFETY: the function of that name, of the type that the caller states.
-        Ok(unsafe { std::mem::transmute_copy(&found) })
+    unsafe fn function<F: Copy>(&self, name: &CStr) -> Result<F, String> {
+        // SAFETY: the library is open; the function of that name has the type that the caller states.
+        unsafe { loaded::function(self.handle, name, None) }.ok_or_else(|| {
+            let name = name.to_string_lossy();
+            format!("{} has no function {name}: install release 32 of rdma-core or a later one", self.file)
+        })
     }
 }
 
@@ -174,7 +169,7 @@ mod tests {
     fn a_missing_function_names_the_release() {
         let library = Library::open(c"libc.so.6", "libc6").unwrap();
         // SAFETY: the function is not called.
-        let found = unsafe { library.function::<unsafe extern "C" fn()>("no_such_function\0") };
+        let found = unsafe { library.function::<unsafe extern "C" fn()>(c"no_such_function") };
         assert!(found.unwrap_err().contains("libc.so.6 has no function no_such_function: install"));
     }
 }

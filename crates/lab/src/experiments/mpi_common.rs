@@ -3,7 +3,7 @@
 use crate::bench::Bench;
 use crate::claim::{Claim, Kind::Predicted, Kind::Shaped};
 use crate::data::Data;
-use crate::experiment::{Input, Report};
+use crate::experiment::{Input, PaperFigure, Report};
 use crate::figure::{Axis, Panel, Series};
 use crate::mpi::measure::{self, ADAPTER, Found, Run};
 use crate::mpi::osu::{Test, scripts};
@@ -11,6 +11,15 @@ use anyhow::Result;
 use std::sync::Arc;
 use weir_msg::Scheme;
 use weir_transport::Profile;
+
+/// M's figure of puts and gets.
+pub const WINDOW_LATENCY: PaperFigure = PaperFigure {
+    name: "M fig. 9",
+    axes: "Latency over the size of a message, for each scheme. The text states no scale.",
+    shows: "ODP-Optimal and ODP-Enhanced achieve the same performance as Pin-down.",
+    here: "The axes are logarithmic. A lock is a message and its answer.",
+    drawings: 2,
+};
 
 /// The schemes, in the order of M's figures.
 pub const SCHEMES: [Scheme; 4] = Scheme::ALL;

@@ -2,7 +2,7 @@
 
 use super::mpi_common::*;
 use crate::bench::Bench;
-use crate::experiment::{Experiment, PaperFigure, Report};
+use crate::experiment::{Experiment, Report};
 use crate::mpi::osu::Test;
 use anyhow::Result;
 
@@ -13,13 +13,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     not_simulated: None,
     paper: "A process locks the window of another one, gets, and unlocks it (osu_get_latency with MPI_Win_create and \
             MPI_Win_lock). ODP-Optimal and ODP-Enhanced are as fast as Pin-down.",
-    figures: &[PaperFigure {
-        name: "M fig. 9",
-        axes: "Latency over the size of a message, for each scheme. The text states no scale.",
-        shows: "ODP-Optimal and ODP-Enhanced achieve the same performance as Pin-down.",
-        here: "The axes are logarithmic. A lock is a message and its answer.",
-        drawings: 2,
-    }],
+    figures: &[WINDOW_LATENCY],
     fixed_adapters: true,
     run,
 };
