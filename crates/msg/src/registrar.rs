@@ -16,6 +16,8 @@ const EFAULT: i32 = 14;
 pub(crate) struct Held {
     regions: [RegionId; MAX_PIECES],
     count: u8,
+    /// Some of it was not registered before.
+    fresh: bool,
     /// When its pages were prefetched last.
     warmed: Duration,
 }
@@ -50,9 +52,10 @@ impl Registrar {
         let mut held = Held::default();
         for piece in buffer.pieces() {
             match self.region(port, counters, piece, writable) {
-                Ok(region) => {
+                Ok((region, fresh)) => {
                     held.regions[usize::from(held.count)] = region;
                     held.count += 1;
+                    held.fresh |= fresh;
                 }
                 Err(errno) => {
                     self.release(port, counters, held);
@@ -102,7 +105,7 @@ impl Registrar {
         buffer: &Buffer,
         write: bool,
     ) {
-        if !self.scheme.prefetches(moment) {
+        if !self.scheme.prefetches(moment) || moment == Moment::Registered && !held.fresh {
             return;
         }
         held.warmed = now;
@@ -131,19 +134,20 @@ impl Registrar {
         self.cache.clear(|cached| end(self.scheme, port, counters, cached));
     }
 
+    /// The registration of a piece, and whether it is new.
     fn region(
         &mut self,
         port: &mut impl Port,
         counters: &mut Counters,
         piece: &Piece,
         writable: bool,
-    ) -> Result<RegionId, Errno> {
+    ) -> Result<(RegionId, bool), Errno> {
         while let Some((addr, len)) = port.next_gone() {
             self.invalidate(port, counters, addr, len);
         }
         if let Some(found) = self.cache.find(piece.addr, piece.len, writable) {
             counters.cache_hits += 1;
-            return Ok(found);
+            return Ok((found, false));
         }
         // Whole pages, so that the next buffer beside it finds them registered.
         let start = piece.addr & !(PAGE - 1);
@@ -152,7 +156,7 @@ impl Registrar {
         let (registered, writable) = self.register(port, counters, start, len, writable)?;
         counters.registrations += 1;
         if self.scheme.on_demand() {
-            return Ok(self.cache.add(start, len, writable, registered));
+            return Ok((self.cache.add(start, len, writable, registered), true));
         }
         counters.pin(len);
         // Watched before it is used, so that nothing that happens meanwhile is missed.
@@ -161,7 +165,7 @@ impl Registrar {
         if !watched {
             self.cache.use_once(region);
         }
-        Ok(region)
+        Ok((region, true))
     }
 
     /// Registers memory. Pinned memory becomes writable if it can, so that the next operation finds it. On-demand memory

@@ -10,7 +10,8 @@ pub enum Scheme {
     PinDown,
     /// Buffers are registered on demand. Nothing is prefetched.
     OdpNative,
-    /// Buffers are registered on demand, and prefetched as soon as an operation has registered them.
+    /// Buffers are registered on demand, and prefetched when they are registered: not by operations that find them in the
+    /// cache of registrations.
     OdpEnhanced,
     /// Buffers are registered on demand, and prefetched while control messages travel, and again when the program waits.
     #[default]
@@ -20,7 +21,8 @@ pub enum Scheme {
 /// A moment at which pages can be prefetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// An operation has registered its buffer, or the program has registered memory; no control message has left yet.
+    /// An operation has registered its buffer, which was not registered before, or the program has registered memory.
+    /// No control message has left yet.
     Registered,
     /// A control message has just left, and its answer takes a round trip (V.B.1).
     ControlSent,
