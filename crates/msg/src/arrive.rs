@@ -79,6 +79,7 @@ impl Endpoint {
         if let Some(connected) = self.peer_mut(from).connected() {
             connected.flow.posted_again();
         }
+        self.post_more(port, from, connection);
         self.wake(from);
         self.step(port, now, from);
     }

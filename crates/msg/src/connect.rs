@@ -98,7 +98,7 @@ impl Endpoint {
         // Messages from before the connection, of which some may have matched since the peer was told.
         let told = self.peer_mut(id).told_unexpected;
         let (own, waiting) = (self.settings, self.unexpected_of(id));
-        let room = Room { receives: own.receive_slots, window: own.unexpected.saturating_sub(told) };
+        let room = Room { receives: own.first_receives, window: own.unexpected.saturating_sub(told) };
         self.peer_mut(id).state = State::Connected(Box::new(Connected {
             id: connection,
             queue: SendQueue::new(depth.requests, depth.inline),
@@ -188,15 +188,37 @@ impl Endpoint {
     /// Bounce buffers for the receives of a connection. `None`: no memory is left.
     fn receives_for_connection(&mut self, port: &mut impl Port) -> Option<Vec<Slot>> {
         let mut receives = Vec::new();
-        for _ in 0..self.settings.receive_slots {
+        for _ in 0..self.settings.first_receives {
             let Some(slot) = self.new_slot(port) else {
                 self.free_slots(port, receives);
                 return None;
             };
-            self.counters.pin(self.settings.slot.into());
             receives.push(slot);
         }
         Some(receives)
+    }
+
+    /// Posts further receives if the peer could use more than it has. Without memory for them it goes on with those.
+    pub(crate) fn post_more(&mut self, port: &mut impl Port, id: PeerId, connection: ConnectionId) {
+        let most = self.settings.receive_slots;
+        let lacks = self.peer_mut(id).connected().map_or(0, |connected| connected.flow.lacks(most));
+        for _ in 0..lacks {
+            let Some(slot) = self.new_slot(port) else {
+                // It would ask again with each message.
+                self.settings.receive_slots = self.settings.first_receives;
+                return;
+            };
+            if port.post_receive(connection, slot).is_err() {
+                // The connection breaks, of which the port tells.
+                self.free_slots(port, vec![slot]);
+                return;
+            }
+            let peer = self.peer_mut(id);
+            peer.receives.push(slot);
+            if let Some(connected) = peer.connected() {
+                connected.flow.posted_more();
+            }
+        }
     }
 
     /// Ends the connection to a peer, but nothing else.

@@ -78,8 +78,10 @@ impl Endpoint {
     /// If a bounce buffer is smaller than [`crate::SMALLEST_SLOT`].
     pub fn new(settings: Settings, name: Name) -> Endpoint {
         assert!(settings.slot as usize >= crate::SMALLEST_SLOT);
+        let receive_slots = settings.receive_slots.max(SMALLEST_RECEIVES);
         let settings = Settings {
-            receive_slots: settings.receive_slots.max(SMALLEST_RECEIVES),
+            receive_slots,
+            first_receives: settings.first_receives.clamp(SMALLEST_RECEIVES, receive_slots),
             send_slots: settings.send_slots.max(1),
             // Differences of counts modulo 2³² have a sign.
             unexpected: settings.unexpected.min(i32::MAX as u32),
@@ -211,9 +213,9 @@ impl Endpoint {
     pub(crate) fn hello(&mut self, to: PeerId) -> Hello {
         let waiting = self.unexpected_of(to);
         self.peer_mut(to).told_unexpected = waiting;
-        let Settings { receive_slots, slot, unexpected, announced, .. } = self.settings;
+        let Settings { first_receives, slot, unexpected, announced, .. } = self.settings;
         let unexpected = unexpected.saturating_sub(waiting);
-        Hello { name: self.name, receives: receive_slots, slot, unexpected, announced }
+        Hello { name: self.name, receives: first_receives, slot, unexpected, announced }
     }
 
     /// Bytes of a peer's messages that are here and have not matched, as its sender counts them.
@@ -278,7 +280,6 @@ impl Endpoint {
         }
         let slot = self.new_slot(port)?;
         self.send_slots += 1;
-        self.counters.pin(self.settings.slot.into());
         Some(slot)
     }
 
@@ -286,6 +287,7 @@ impl Endpoint {
     pub(crate) fn new_slot(&mut self, port: &mut impl Port) -> Option<Slot> {
         loop {
             if let Some(slot) = port.new_slot() {
+                self.counters.pin(self.settings.slot.into());
                 return Some(slot);
             }
             if !self.registrar.evict(port, &mut self.counters) {

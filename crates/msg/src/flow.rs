@@ -5,10 +5,13 @@
 //! return what they hold, and an endless exchange of returned credits is impossible, because only half of all receives
 //! make a message necessary.
 //!
+//! A connection begins with few receives. A peer that says that it had to wait for one gets twice as many, so that only
+//! peers that send much at once take much pinned memory.
+//!
 //! A message that is sent eagerly may match no receive, and then takes memory at the peer. So a sender counts the bytes
 //! that the peer has not matched yet, and announces messages instead when there are too many.
 
-use crate::message::Returned;
+use crate::message::{MOST_CREDITS, Returned};
 
 /// Bytes that each unexpected message counts beside its payload, so that empty messages are bounded, too.
 const EACH: u32 = 64;
@@ -25,8 +28,12 @@ pub struct Flow {
     posted: u16,
     /// Receives of this side that the peer may use, as far as it has been told.
     allowed: u16,
-    /// Half of the receives of this side: as soon as so many have been posted again, the peer must know.
-    tell_posted: u16,
+    /// Receives of this side. As soon as half of them have been posted again, the peer must know.
+    receives: u16,
+    /// Something waits for a receive of the peer, which has not been told so.
+    waits: bool,
+    /// The peer waits for receives, and has not got more yet.
+    peer_waits: bool,
     /// Bytes sent eagerly, modulo 2³².
     sent: u32,
     /// Of these, bytes that have matched at the peer, modulo 2³².
@@ -62,7 +69,9 @@ impl Flow {
             credits: peer.receives,
             posted: 0,
             allowed: own.receives,
-            tell_posted: own.receives.div_ceil(2),
+            receives: own.receives,
+            waits: false,
+            peer_waits: false,
             sent: 0,
             matched: 0,
             window: peer.window,
@@ -104,12 +113,12 @@ impl Flow {
 
     /// A message leaves: what it tells the peer. It returns at most so many credits.
     pub fn leaves(&mut self, most: u16) -> Returned {
-        let credits = self.posted.min(most);
+        let credits = self.posted.min(most).min(MOST_CREDITS);
         self.credits = self.credits.saturating_sub(1);
         self.posted -= credits;
         self.allowed = self.allowed.saturating_add(credits);
         self.told = self.consumed;
-        Returned { credits, consumed: self.consumed }
+        Returned { credits, waited: std::mem::take(&mut self.waits), consumed: self.consumed }
     }
 
     /// A message or a WRITE with immediate data has taken a receive. False: the peer may not use it.
@@ -124,11 +133,29 @@ impl Flow {
     pub fn returned(&mut self, returned: Returned) {
         self.credits = self.credits.saturating_add(returned.credits);
         self.matched = returned.consumed;
+        self.peer_waits |= returned.waited;
     }
 
     /// A receive that was taken is posted again.
     pub fn posted_again(&mut self) {
         self.posted = self.posted.saturating_add(1);
+    }
+
+    /// A message waits. If it waits for a receive, the peer is told so with the next message.
+    pub fn has_to_wait(&mut self) {
+        self.waits |= !self.may_send();
+    }
+
+    /// Receives that this side should post in addition because the peer waits for them. It has at most so many then.
+    pub fn lacks(&mut self, most: u16) -> u16 {
+        let waits = std::mem::take(&mut self.peer_waits);
+        if waits { most.saturating_sub(self.receives).min(self.receives) } else { 0 }
+    }
+
+    /// A receive is posted in addition.
+    pub fn posted_more(&mut self) {
+        self.receives = self.receives.saturating_add(1);
+        self.posted_again();
     }
 
     /// A WRITE with immediate data leaves: it takes a receive of the peer, and tells nothing.
@@ -138,7 +165,7 @@ impl Flow {
 
     /// Whether the peer waits for credits. The last credit is for a message that returns some.
     pub fn must_return(&self) -> bool {
-        self.credits > 0 && self.posted >= self.tell_posted
+        self.credits > 0 && self.posted >= self.receives.div_ceil(2)
     }
 
     /// Whether the peer must be told something soon, and can be: its sender may wait for it.
@@ -153,6 +180,11 @@ impl Flow {
     /// Credits that this side has, and receives that it has posted again and not told of.
     pub fn credits(&self) -> (u16, u16) {
         (self.credits, self.posted)
+    }
+
+    /// Receives of this side.
+    pub fn receives(&self) -> u16 {
+        self.receives
     }
 }
 
@@ -245,6 +277,30 @@ mod tests {
             std::mem::take(&mut wire[from]).into_iter().for_each(|returned| arrive(&mut sides[1 - from], returned));
         }
         assert!(sides.iter().any(Flow::must_tell), "{sides:?}");
+    }
+
+    /// A peer that sends few messages at once keeps the receives that it began with; one that had to wait gets more.
+    #[test]
+    fn receives_grow_when_the_peer_waits() {
+        for (most, more) in [(32, 4), (6, 2), (4, 0)] {
+            let (mut sender, mut receiver) = (flow(4, 4096), flow(4, 4096));
+            for _ in 0..20 {
+                sender.has_to_wait();
+                arrive(&mut receiver, sender.leaves(u16::MAX));
+                assert_eq!(receiver.lacks(most), 0);
+                arrive(&mut sender, receiver.leaves(u16::MAX));
+            }
+            while sender.may_send() {
+                arrive(&mut receiver, sender.leaves(u16::MAX));
+            }
+            sender.has_to_wait();
+            arrive(&mut sender, receiver.leaves(u16::MAX));
+            arrive(&mut receiver, sender.leaves(u16::MAX));
+            assert_eq!((receiver.lacks(most), receiver.lacks(most)), (more, 0));
+            (0..more).for_each(|_| receiver.posted_more());
+            sender.returned(receiver.leaves(u16::MAX));
+            assert_eq!(sender.credits().0, 4 + more);
+        }
     }
 
     #[test]

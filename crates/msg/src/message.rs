@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | 0 | kind |
 //! | 1 | flags: which optional fields follow, and how many pieces |
-//! | 2–3 | credits: receives that the sender has posted again since its last message |
+//! | 2–3 | credits: receives that the sender has posted again since its last message; the highest bit: it could have used more receives of the other side than there are |
 //! | 4–7 | consumed: bytes of unexpected messages that have matched, modulo 2³² ([`crate::flow`]) |
 //!
 //! The fields of each kind follow in the order of [`Message`], without gaps; payload is the rest.
@@ -19,10 +19,17 @@ pub(crate) const PAYLOAD_HEADER: usize = COMMON + 8 + 8 + 4;
 const COMMON: usize = 8;
 const REMOTE: usize = 20;
 
+/// Most credits in a message.
+pub(crate) const MOST_CREDITS: u16 = WAITED - 1;
+const WAITED: u16 = 1 << 15;
+
 /// What every message says about the receives of its sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Returned {
+    /// At most [`MOST_CREDITS`].
     pub credits: u16,
+    /// Something waited for a receive of the other side since the last message.
+    pub waited: bool,
     pub consumed: u32,
 }
 
@@ -144,7 +151,8 @@ impl<'a> Message<'a> {
         let Writer { out, at, flags } = writer;
         out[0] = kind;
         out[1] = flags;
-        out[2..4].copy_from_slice(&returned.credits.to_le_bytes());
+        let waited = if returned.waited { WAITED } else { 0 };
+        out[2..4].copy_from_slice(&(returned.credits.min(MOST_CREDITS) | waited).to_le_bytes());
         out[4..8].copy_from_slice(&returned.consumed.to_le_bytes());
         at
     }
@@ -153,8 +161,10 @@ impl<'a> Message<'a> {
     pub fn parse(bytes: &'a [u8]) -> Option<(Returned, Message<'a>)> {
         let (common, rest) = bytes.split_at_checked(COMMON)?;
         let (kind, flags) = (common[0], common[1]);
+        let credits = u16::from_le_bytes([common[2], common[3]]);
         let returned = Returned {
-            credits: u16::from_le_bytes([common[2], common[3]]),
+            credits: credits & MOST_CREDITS,
+            waited: credits & WAITED != 0,
             consumed: u32::from_le_bytes([common[4], common[5], common[6], common[7]]),
         };
         let mut reader = Reader { rest, flags };
@@ -336,7 +346,7 @@ mod tests {
             Message::AtomicDone { id: 7, refused: true, payload: b"" },
         ];
         for message in messages {
-            let returned = Returned { credits: 513, consumed: 0xfedc_ba98 };
+            let returned = Returned { credits: 513, waited: true, consumed: 0xfedc_ba98 };
             let mut bytes = vec![0; LONGEST_HEADER];
             let len = message.emit(returned, &mut bytes);
             bytes.truncate(len);

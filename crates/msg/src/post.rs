@@ -79,6 +79,7 @@ impl Endpoint {
         let most = if backlog { 1 } else { u16::MAX };
         let Some(connected) = self.peers[peer.0 as usize].connected() else { return Step::Blocked };
         if !connected.may_send(&message) {
+            connected.flow.has_to_wait();
             return Step::Blocked;
         }
         // The header is at most so long; whether it fits inline is decided before credits are spent.

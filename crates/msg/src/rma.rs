@@ -108,6 +108,7 @@ impl Endpoint {
         let inline = connected.queue.inline().min(LONGEST_INLINE);
         let credit = rma.immediate.is_none() || connected.flow.may_send();
         if !connected.queue.has_room() || !credit {
+            connected.flow.has_to_wait();
             return Step::Blocked;
         }
         let step = if rma.write && len as usize <= inline {

@@ -18,8 +18,10 @@ pub struct Settings {
     pub eager_limit: u64,
     /// Size of a bounce buffer, bytes: a header and payload.
     pub slot: u32,
-    /// Bounce buffers that are posted as receives, for each peer.
+    /// Bounce buffers that are posted as receives, for each peer that sends much.
     pub receive_slots: u16,
+    /// The same for a new peer.
+    pub first_receives: u16,
     /// Bounce buffers for what this side sends, for all peers.
     pub send_slots: u32,
     /// Bytes of messages that one peer may have sent although no receive matches them. Further messages of the peer
@@ -73,6 +75,7 @@ impl Default for Settings {
             eager_limit: 16 << 10,
             slot: 8 << 10,
             receive_slots: 32,
+            first_receives: 4,
             send_slots: 64,
             unexpected: 1 << 20,
             announced: 1 << 16,

@@ -325,7 +325,7 @@ fn connections_that_fail_at_any_moment() {
 
 #[test]
 fn bounce_buffers_for_a_connection_that_cannot_be_had() {
-    let setup = Setup { settings: Settings { receive_slots: 8, ..Settings::default() }, ..Setup::default() };
+    let setup = Setup { settings: Settings { first_receives: 8, ..Settings::default() }, ..Setup::default() };
     for limited in [0, 1] {
         let mut program = Program::new(setup.mesh());
         program.mesh.nodes[limited].port.most_slots = 5;
@@ -339,6 +339,28 @@ fn bounce_buffers_for_a_connection_that_cannot_be_had() {
         }
         program.mesh.nodes[limited].port.most_slots = 100;
         exchange(&mut program, 0, 1);
+        program.finish();
+    }
+}
+
+#[test]
+fn a_peer_that_sends_much_gets_more_bounce_buffers_unless_there_are_none() {
+    for most in [100, 6] {
+        let mut program = Program::new(Setup::default().mesh());
+        program.mesh.nodes[1].port.most_slots = most;
+        for _ in 0..10 {
+            program.receive(Receive::tagged(1, 1, 10));
+            program.send(Send::tagged(0, 1, 1, 10));
+            program.mesh.settle();
+        }
+        let few = program.mesh.nodes[1].port.slots_in_use();
+        assert!(few <= 6, "{few} bounce buffers for one message at a time");
+        let receives: Vec<_> = (0..200).map(|_| program.receive(Receive::tagged(1, 1, 10))).collect();
+        let sends: Vec<_> = (0..200).map(|_| program.send(Send::tagged(0, 1, 1, 10))).collect();
+        program.mesh.settle();
+        let many = program.mesh.nodes[1].port.slots_in_use();
+        assert!(if most == 100 { many >= 32 } else { many <= 6 }, "{many} bounce buffers of {most}");
+        assert_eq!(receives.len(), sends.len());
         program.finish();
     }
 }

@@ -13,9 +13,11 @@ fn random_attacks() {
     });
 }
 
-/// A hostile node 1 that is connected to node 0, without further ado.
+/// A hostile node 1 that is connected to node 0, without further ado. Node 0 has all its receives from the first.
 fn connected() -> Mesh {
-    let setup = Setup { settings: Settings { unexpected: 1000, ..Settings::default() }, ..Setup::default() };
+    let all = Settings::default().receive_slots;
+    let settings = Settings { unexpected: 1000, first_receives: all, ..Settings::default() };
+    let setup = Setup { settings, ..Setup::default() };
     let mut mesh = setup.mesh();
     mesh.make_hostile(1);
     let hello = mesh.nodes[1].raw_hello(name(1));
@@ -64,6 +66,26 @@ fn more_messages_than_agreed_end_the_connection() {
     // Receives at first, and half as many with each message that node 0 may send.
     let receives = usize::from(Settings::default().receive_slots);
     assert_eq!(most.count(), receives + receives * receives / 2);
+}
+
+/// A peer that says with each message that it had to wait, and returns enough to be answered.
+#[test]
+fn a_peer_that_always_waits_gets_no_more_receives_than_agreed() {
+    let settings = Settings { receive_slots: 11, ..Settings::default() };
+    let mut mesh = Setup { settings, ..Setup::default() }.mesh();
+    mesh.make_hostile(1);
+    let hello = mesh.nodes[1].raw_hello(name(1));
+    mesh.raw_connect(1, 0, hello);
+    mesh.settle();
+    let mut slots = vec![mesh.nodes[0].port.slots_in_use()];
+    for _ in 0..100 {
+        mesh.raw_send(1, &[8, 0, 1, 0x80, 0, 0, 0, 0]);
+        mesh.settle();
+        slots.push(mesh.nodes[0].port.slots_in_use());
+    }
+    assert!(is_connected(&mesh));
+    slots.dedup();
+    assert_eq!(slots, [4, 8, 11]);
 }
 
 /// A peer that connects again and again may not leave as much each time. Its name is lower, so that it may.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_msg::Slot;
 
 /// Buffers that are allocated and registered together.
-const TOGETHER: usize = 16;
+const TOGETHER: usize = 8;
 const PAGE: usize = 4096;
 
 /// Bounce buffers of one size.

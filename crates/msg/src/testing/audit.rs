@@ -74,14 +74,14 @@ fn credits(mesh: &Mesh, from: usize, to: usize) {
         let id: PeerId = *endpoint.names.get(&name(peer))?;
         let peer = &endpoint.peers[id.0 as usize];
         match &peer.state {
-            State::Connected(connected) => Some((connected.flow.credits(), peer)),
+            State::Connected(connected) => Some((connected.flow, peer)),
             _ => None,
         }
     };
-    let (Some(((credits, _), sender)), Some(((_, posted), receiver))) = (side(from, to), side(to, from)) else {
+    let (Some((sends, sender)), Some((receives, receiver))) = (side(from, to), side(to, from)) else {
         return;
     };
-    let receives = mesh.nodes[to].endpoint().settings.receive_slots;
-    assert_eq!(credits + posted, receives, "credits of {from} for {to}");
+    assert_eq!(usize::from(receives.receives()), receiver.receives.len(), "receives of {to} for {from}");
+    assert_eq!(sends.credits().0 + receives.credits().1, receives.receives(), "credits of {from} for {to}");
     assert_eq!(sender.announcing, receiver.announced, "announcements of {from} for {to}");
 }

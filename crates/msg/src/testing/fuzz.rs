@@ -231,7 +231,11 @@ fn message(input: &mut Input<'_>, window: &Window) -> Vec<u8> {
         _ => Message::AtomicDone { id: input.id(), refused: input.byte().is_multiple_of(2), payload },
     };
     let mut bytes = vec![0; LONGEST_HEADER];
-    let returned = Returned { credits: input.choose(&[0, 1, 1, 3, u16::MAX]), consumed: input.len() as u32 };
+    let returned = Returned {
+        credits: input.choose(&[0, 1, 1, 3, u16::MAX]),
+        waited: input.choose(&[false, true]),
+        consumed: input.len() as u32,
+    };
     let len = message.emit(returned, &mut bytes);
     bytes.truncate(len);
     bytes.extend(payload);
