@@ -34,6 +34,7 @@ mod request;
 mod rows;
 mod same_host;
 mod scale;
+mod schemes;
 mod sim;
 mod sweep;
 mod table;
@@ -47,6 +48,8 @@ use measure::Runner;
 use mtu::MTU;
 use request::Request;
 use rows::Row;
+use schemes::Own;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -56,7 +59,7 @@ use weir_stage::Stage;
 #[derive(Args, Debug)]
 pub struct BenchArgs {
     /// Benches to run, by name or by the first part of a name (`write-1m`); without names, all usual ones. `busy`,
-    /// `capture`, `cm`, `doctor`, `ecosystem`, `guards` and `same-host` take names of their rows (`ecosystem mpi`)
+    /// `capture`, `cm`, `doctor`, `ecosystem`, `guards`, `same-host` and `schemes` take names of their rows (`ecosystem mpi`)
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Print JSON instead of a table
@@ -79,6 +82,13 @@ pub struct BenchArgs {
     /// times of a rendezvous and of Put between two processes
     #[arg(long, conflicts_with = "check")]
     loggp: bool,
+    /// `schemes`: the time of a run is the number behind this text in what the command prints, such as "Loop time of"
+    /// [default: the time of the whole command]
+    #[arg(long, value_name = "TEXT", requires = "command")]
+    after: Option<String>,
+    /// `schemes`: run this command with each scheme, instead of the usual applications
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
     /// Exit with an error if a bench falls short of its bar
     #[arg(long)]
     check: bool,
@@ -99,6 +109,9 @@ pub struct BenchArgs {
     connections: Option<u32>,
 }
 
+/// The bench that takes names of applications, or a command.
+const SCHEMES: &str = "schemes";
+
 /// A bench with measurements and a report of its own. It runs only when it is named, without others.
 struct Alone {
     name: &'static str,
@@ -109,7 +122,7 @@ struct Alone {
     run: fn(&Request<'_>) -> Result<ExitCode>,
 }
 
-const ALONE: [Alone; 13] = [
+const ALONE: [Alone; 14] = [
     Alone {
         name: "analyze",
         what: "captures: bytes per second of one core, against tshark (only when named, alone)",
@@ -177,6 +190,12 @@ const ALONE: [Alone; 13] = [
         run: scale::run,
     },
     Alone {
+        name: SCHEMES,
+        what: "MPI programs over weir-odp with each registration scheme (only when named, alone; or `-- COMMAND`)",
+        rows: Vec::new,
+        run: schemes::run,
+    },
+    Alone {
         name: "sim",
         what: "the simulator: packets per second, a packet flood, 1,024 hosts (only when named, alone)",
         rows: Vec::new,
@@ -210,6 +229,10 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
     if let Some(address) = args.tcp_client {
         return tcp::connect(address, count).map(|()| ExitCode::SUCCESS);
     }
+    ensure!(
+        args.command.is_empty() || args.names.first().is_some_and(|name| name == SCHEMES),
+        "only `schemes` takes a command; use: weir bench schemes -- COMMAND"
+    );
     ensure!(!args.loggp || args.names == ["odp"], "--loggp is an option of `odp`; use: weir bench odp --loggp");
     if args.list {
         list();
@@ -220,13 +243,15 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
         let others = "cannot run with other benches; use: weir bench";
         ensure!(args.names[0] == *name, "`{name}` {others} {name}");
         let names = &args.names[1..];
-        ensure!(names.is_empty() || !(bench.rows)().is_empty(), "`{name}` {others} {name}");
+        let selects = !(bench.rows)().is_empty() || *name == SCHEMES;
+        ensure!(names.is_empty() || selects, "`{name}` {others} {name}");
+        let own = (!args.command.is_empty()).then(|| Own { command: &args.command, after: args.after.as_deref() });
         let BenchArgs { quick, rounds, json, check, loggp, .. } = args;
-        return run(&Request { names, quick, rounds, json, check, svg: args.svg.as_deref(), loggp });
+        return run(&Request { names, quick, rounds, json, check, svg: args.svg.as_deref(), loggp, own });
     }
     let rows = rows::select(rows::all(), &args.names)?;
     let BenchArgs { names, quick, rounds, json, check, .. } = args;
-    let request = Request { names: &names, quick, rounds, json, check, svg: None, loggp: false };
+    let request = Request { names: &names, quick, rounds, json, check, svg: None, loggp: false, own: None };
     let stage = Stage::new(MTU)?;
     turns::announce("weir bench", &stage, &request);
     turns::warn_of_missing(&rows);
@@ -239,6 +264,9 @@ fn list() {
         println!("{name:24}  {what}");
         for row in rows() {
             list_row(&row, "  ", "");
+        }
+        if *name == SCHEMES {
+            schemes::applications().for_each(|(name, what)| println!("  {name:22}  {what}"));
         }
     }
     for row in rows::all() {

@@ -1,5 +1,6 @@
 //! The options of a bench.
 
+use super::schemes::Own;
 use std::path::Path;
 
 /// Options of a run.
@@ -18,6 +19,8 @@ pub struct Request<'a> {
     pub svg: Option<&'a Path>,
     /// `odp`: the LogGP model instead of the usual measurements.
     pub loggp: bool,
+    /// `schemes`: a command of the user.
+    pub own: Option<Own<'a>>,
 }
 
 impl Request<'_> {

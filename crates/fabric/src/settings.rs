@@ -6,21 +6,22 @@
 //! | `WEIR_ODP_RENDEZVOUS` | `write` (default), `read` |
 //! | `WEIR_ODP_EAGER` | largest message through bounce buffers, bytes; `K` and `M` are understood |
 //! | `WEIR_ODP_SLOT` | size of a bounce buffer, bytes |
-//! | `WEIR_ODP_RECEIVES` | bounce buffers for each peer's messages |
+//! | `WEIR_ODP_RECEIVES` | most bounce buffers for each peer's messages |
 //! | `WEIR_ODP_SENDS` | bounce buffers for messages of this process |
 //! | `WEIR_ODP_UNEXPECTED` | bytes of one peer's messages that may wait for a receive |
 //! | `WEIR_ODP_CACHE` | bytes of registrations that are kept although no operation uses them |
-//! | `WEIR_ODP_SUMMARY` | `1`: a summary on standard error when an endpoint closes |
+//! | `WEIR_ODP_SUMMARY` | `1`: a summary on standard error when an endpoint closes; the path of a folder: a file there |
 
+use crate::summary::Summary;
 use std::env;
 use std::sync::OnceLock;
 use weir_msg::Settings;
 
 /// Everything that the environment sets.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Environment {
     pub protocol: Settings,
-    pub summary: bool,
+    pub summary: Option<Summary>,
 }
 
 /// The environment's settings, or what is wrong with them.
@@ -54,7 +55,7 @@ fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Environment, String
     // A message that goes through bounce buffers must fit into what may be unexpected, and a small READ or WRITE into one.
     protocol.unexpected = protocol.unexpected.max(2 * protocol.eager_limit as u32);
     protocol.rma_bounce = protocol.rma_bounce.min(protocol.slot);
-    let summary = variable("WEIR_ODP_SUMMARY").is_some_and(|value| value != "0");
+    let summary = variable("WEIR_ODP_SUMMARY").and_then(|value| Summary::parse(&value));
     Ok(Environment { protocol, summary })
 }
 
@@ -87,7 +88,7 @@ mod tests {
         ]);
         let Environment { protocol, summary } = read.unwrap();
         assert_eq!((protocol.scheme, protocol.rendezvous), (Scheme::PinDown, Rendezvous::Read));
-        assert_eq!((protocol.eager_limit, summary), (65536, true));
+        assert_eq!((protocol.eager_limit, summary), (65536, Some(Summary::Shown)));
         assert!(of(&[("WEIR_ODP_SCHEME", "pinned")]).unwrap_err().contains("WEIR_ODP_SCHEME"));
         assert!(of(&[("WEIR_ODP_SLOT", "10")]).unwrap_err().contains("from 256"));
         assert!(of(&[("WEIR_ODP_CACHE", "1T")]).is_err());

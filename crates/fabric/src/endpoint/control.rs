@@ -13,8 +13,8 @@ use crate::info::{name_of, source_of};
 use crate::objects::{self, table};
 use crate::progress::Progress;
 use crate::queue::Queue;
+use crate::settings;
 use crate::unsupported::{no1, no2, no3, no4, no5};
-use crate::{settings, summary};
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex};
 use weir_fabric_abi::*;
@@ -113,8 +113,10 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
         let Ok(mut state) = endpoint.state.lock() else { return 0 };
         if let Some(mut engine) = state.engine.take() {
             engine.close();
-            if settings::get().as_ref().is_ok_and(|settings| settings.summary) {
-                summary::print(&engine.protocol, &endpoint.domain);
+            if let Ok(settings) = settings::get()
+                && let Some(summary) = &settings.summary
+            {
+                summary.give(&engine.protocol, &endpoint.domain);
             }
         }
         0
