@@ -36,6 +36,7 @@ python3-dev     /usr/include/python3*/Python.h     strangers  as libnl-route-3-d
 librdmacm-dev   /usr/include/rdma/rdma_cma.h       strangers  builds a Rust crate that connects by librdmacm
 mpich           mpirun.mpich                       test,strangers    starts its programs
 qperf           qperf                              test       more measurements over Weir
+lammps          lmp                                test       a real application of MPI, over the provider weir-odp
 netpipe-mpich2  NPmpich2                           test       NetPIPE over Weir
 netpipe-openmpi NPopenmpi                          test       as netpipe-mpich2
 python3-pyverbs /usr/lib/python3/dist-packages/pyverbs  test,conformance  rdma-core's tests and their dependencies

@@ -3,7 +3,7 @@
 //! `tests/c/mpi.c` and `tests/c/mpi_random.c` check every byte. The summary that each rank prints shows that its messages
 //! went by the provider.
 
-use crate::bed::{Bed, Topology};
+use crate::bed::{Bed, Topology, WEIR};
 use crate::trial;
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
@@ -34,6 +34,8 @@ pub fn trials(whole: bool) -> Vec<Trial> {
         trial(Topology::Loopback, "weir-odp: fi_info shows it", shown),
         trial(Topology::Loopback, "weir-odp: Open MPI, every operation, 2 ranks", |bed| every_operation(bed, 2)),
         trial(Topology::Loopback, "weir-odp: a wrong setting is named", wrong_setting),
+        trial(Topology::Loopback, "weir-odp: each endpoint its own scheme", own_schemes),
+        trial(Topology::Loopback, "weir-odp: a program with all schemes side by side", side_by_side),
     ];
     for (mode, topology) in [("msg", Topology::Loopback), ("tagged", Topology::Veth)] {
         trials.push(trial(topology, &format!("weir-odp: fi_pingpong, {mode}"), move |bed| pingpong(bed, mode)));
@@ -88,6 +90,50 @@ fn wrong_setting(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
+/// Two endpoints of a process that choose schemes by `fi_setopt`.
+fn own_schemes(bed: &Bed) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let program = compile("cc", "fabric_schemes.c", folder.path())?;
+    let mut command = bed.weir(Side::A, &[], [program]);
+    command.env("WEIR_ODP_SUMMARY", "1");
+    let ended = Child::spawn(&mut command, "fabric_schemes")?.wait(TIMEOUT)?.success()?;
+    ensure!(ended.stdout.trim() == "ok", "{}", ended.printed());
+    for scheme in ["pin-down", "odp-native"] {
+        ensure!(ended.stderr.contains(&format!("scheme {scheme},")), "no {scheme}: {}", ended.printed());
+    }
+    Ok(())
+}
+
+/// `weir bench schemes` with LAMMPS: all schemes have the same atoms, on-demand paging pins less, and only `odp-native`
+/// leaves pages to be faulted in.
+fn side_by_side(bed: &Bed) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/src/schemes/in.lj");
+    let root = nix::unistd::geteuid().is_root();
+    let mut command = bed.bare(Side::A, WEIR);
+    command.args(["bench", "schemes", "--json", "--rounds", "1", "--after", "Loop time of", "--"]);
+    command.args(ALONE.iter().filter(|_| root)).args(MPIRUN).args(["4", "lmp", "-log", "none", "-var", "steps", "10"]);
+    command.arg("-in").arg(input).env("TMPDIR", folder.path()).env("WEIR_RUN_DIR", folder.path());
+    let ended = Child::spawn(&mut command, "weir bench schemes")?.wait(Duration::from_secs(240))?.success()?;
+    let reports: serde_json::Value = serde_json::from_str(&ended.stdout)?;
+    let of = |scheme: &str, name: &str| {
+        let rows = reports[0]["rows"].as_array()?;
+        rows.iter().find(|row| row["scheme"] == scheme)?["runs"][0][name].as_f64()
+    };
+    for scheme in ["pin-down", "odp-native", "odp-enhanced", "odp-optimal"] {
+        let ran = of(scheme, "processes") == Some(4.0) && of(scheme, "seconds") > Some(0.0);
+        ensure!(ran && of(scheme, "rendezvous") > Some(0.0), "{scheme}: {}", ended.printed());
+        let pins_less = of(scheme, "pinned_peak") < of("pin-down", "pinned_peak");
+        ensure!(pins_less == (scheme != "pin-down"), "{scheme} pins: {}", ended.printed());
+        let prefetches = scheme == "odp-enhanced" || scheme == "odp-optimal";
+        ensure!((of(scheme, "prefetches") > Some(0.0)) == prefetches, "{scheme} prefetches: {}", ended.printed());
+    }
+    let faults = |scheme: &str| of(scheme, "page_faults").unwrap_or(f64::NAN);
+    let (native, optimal) = (faults("odp-native"), faults("odp-optimal"));
+    ensure!(faults("pin-down") == 0.0 && native > 20.0 && optimal < native / 2.0, "page faults: {}", ended.printed());
+    Ok(())
+}
+
 /// fi_pingpong checks the bytes of all sizes that it sends.
 fn pingpong(bed: &Bed, mode: &str) -> Result<()> {
     let bed = &Bed { stage: bed.stage.unpinned() };
@@ -110,14 +156,14 @@ fn pingpong(bed: &Bed, mode: &str) -> Result<()> {
 
 fn every_operation(bed: &Bed, ranks: u32) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let program = compile("mpi.c", folder.path())?;
+    let program = compile("mpicc.openmpi", "mpi.c", folder.path())?;
     let printed = launch(bed, folder.path(), &[], ranks, &[program.to_str().context("a path in UTF-8")?], &[])?;
     check(&printed, ranks, "odp-optimal")
 }
 
 fn random(bed: &Bed, run: &Run) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let program = compile("mpi_random.c", folder.path())?;
+    let program = compile("mpicc.openmpi", "mpi_random.c", folder.path())?;
     // A failure names the seed.
     let seed = std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), 0u8) as u32;
     let faults: Vec<&str> = run.faults.iter().flat_map(|faults| ["--faults", faults]).collect();
@@ -177,12 +223,12 @@ fn sums(printed: &str) -> HashMap<String, u64> {
     sums
 }
 
-fn compile(source: &str, folder: &Path) -> Result<PathBuf> {
+fn compile(compiler: &str, source: &str, folder: &Path) -> Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/c").join(source);
     let program = folder.join("program");
-    let mut cc = Command::new("mpicc.openmpi");
-    cc.args(["-O1", "-g", "-Wall", "-Wextra", "-o"]).arg(&program).arg(source);
-    let output = cc.output().context("cannot run mpicc.openmpi (`make test` installs it)")?;
+    let mut cc = Command::new(compiler);
+    cc.args(["-O1", "-g", "-Wall", "-Wextra", "-o"]).arg(&program).arg(source).arg("-lfabric");
+    let output = cc.output().with_context(|| format!("cannot run {compiler} (`make test` installs it)"))?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(program)
 }

@@ -3,6 +3,7 @@
 
 use super::fabric::Provider;
 use super::measure::Measurement;
+use super::mpi::{Carrier, Library, Speed, Test};
 use super::peers::Over;
 use super::request::Request;
 use super::rows::{self, Bar, Comparison, Row};
@@ -33,7 +34,7 @@ fn network_rows() -> Vec<Row> {
         ucx(["ucx-lat-8", "ucx-64k", "ucx-1m"], Over::Tcp),
         fabric(["fabric-msg-lat-8", "fabric-msg-64k", "fabric-msg-1m"], Provider::Verbs, &tcp),
         fabric(["fabric-rdm-lat-8", "fabric-rdm-64k", "fabric-rdm-1m"], Provider::VerbsRxm, &rdm),
-        mpi(["mpi-lat-8", "mpi-64k", "mpi-1m"], Over::Tcp),
+        mpi(["mpi-lat-8", "mpi-64k", "mpi-1m"], Carrier::OwnTcp),
     ];
     rows.into_iter().flatten().map(with_bar).collect()
 }
@@ -44,7 +45,7 @@ fn host_rows() -> Vec<Row> {
         ucx(["host-ucx-lat-8", "host-ucx-64k", "host-ucx-1m"], Over::SharedMemory),
         fabric(["host-fabric-msg-lat-8", "host-fabric-msg-64k", "host-fabric-msg-1m"], Provider::Verbs, &shm),
         fabric(["host-fabric-rdm-lat-8", "host-fabric-rdm-64k", "host-fabric-rdm-1m"], Provider::VerbsRxm, &shm),
-        mpi(["host-mpi-lat-8", "host-mpi-64k", "host-mpi-1m"], Over::SharedMemory),
+        mpi(["host-mpi-lat-8", "host-mpi-64k", "host-mpi-1m"], Carrier::SharedMemory),
     ];
     rows.into_iter().flatten().collect()
 }
@@ -82,12 +83,12 @@ fn fabric(names: [&'static str; 3], weir: Provider, others: &[Provider]) -> Vec<
 }
 
 /// Two ranks of Open MPI: `pml ucx` over Weir, `pml ob1` with its own `btl` over the other.
-fn mpi(names: [&'static str; 3], over: Over) -> Vec<Row> {
-    let latency = |over| Measurement::MpiLatency { size: 8, over };
-    let stream = |size| move |over| Measurement::MpiRate { size, over };
+fn mpi(names: [&'static str; 3], over: Carrier) -> Vec<Row> {
+    let of = |test, size| move |over| Measurement::Mpi(Speed { library: Library::OpenMpi, over, test, size });
+    let (latency, stream) = (of(Test::Latency, 8), |size| of(Test::Bandwidth, size));
     let [short, long, longest] = names;
-    let row = |name, what, of: &dyn Fn(Over) -> Measurement| {
-        Row::new(name, what, of(Over::Weir), vec![Comparison::without_bar(of(over))])
+    let row = |name, what, of: &dyn Fn(Carrier) -> Measurement| {
+        Row::new(name, what, of(Carrier::WeirUcx), vec![Comparison::without_bar(of(over))])
     };
     vec![
         row(short, "Open MPI, pml ucx against pml ob1, messages of 8 B, half round trip, median", &latency),

@@ -23,6 +23,7 @@ mod idle;
 mod load;
 mod measure;
 mod memory;
+mod messages;
 mod mpi;
 mod mtu;
 mod odp;
@@ -59,7 +60,7 @@ use weir_stage::Stage;
 #[derive(Args, Debug)]
 pub struct BenchArgs {
     /// Benches to run, by name or by the first part of a name (`write-1m`); without names, all usual ones. `busy`,
-    /// `capture`, `cm`, `doctor`, `ecosystem`, `guards`, `same-host` and `schemes` take names of their rows (`ecosystem mpi`)
+    /// `capture`, `cm`, `doctor`, `ecosystem`, `guards`, `messages`, `same-host` and `schemes` take names of their rows (`ecosystem mpi`)
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Print JSON instead of a table
@@ -122,7 +123,7 @@ struct Alone {
     run: fn(&Request<'_>) -> Result<ExitCode>,
 }
 
-const ALONE: [Alone; 14] = [
+const ALONE: [Alone; 15] = [
     Alone {
         name: "analyze",
         what: "captures: bytes per second of one core, against tshark (only when named, alone)",
@@ -166,6 +167,12 @@ const ALONE: [Alone; 14] = [
         run: guards::run,
     },
     Alone {
+        name: "messages",
+        what: "MPI over weir-odp, against itself over libfabric's tcp and UCX (only when named, alone)",
+        rows: messages::rows,
+        run: messages::run,
+    },
+    Alone {
         name: "odp",
         what: "on-demand paging: warm, cold, prefetched, figures; --loggp: a model (only when named, alone)",
         rows: Vec::new,
@@ -173,7 +180,7 @@ const ALONE: [Alone; 14] = [
     },
     Alone {
         name: "out-of-core",
-        what: "pinned and ODP memory when memory is short (root; only when named, alone)",
+        what: "pinned and ODP memory when memory is short, by verbs and by mpi (root; only when named, alone)",
         rows: Vec::new,
         run: out_of_core::run,
     },
@@ -243,7 +250,7 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
         let others = "cannot run with other benches; use: weir bench";
         ensure!(args.names[0] == *name, "`{name}` {others} {name}");
         let names = &args.names[1..];
-        let selects = !(bench.rows)().is_empty() || *name == SCHEMES;
+        let selects = !(bench.rows)().is_empty() || [SCHEMES, "out-of-core"].contains(name);
         ensure!(names.is_empty() || selects, "`{name}` {others} {name}");
         let own = (!args.command.is_empty()).then(|| Own { command: &args.command, after: args.after.as_deref() });
         let BenchArgs { quick, rounds, json, check, loggp, .. } = args;

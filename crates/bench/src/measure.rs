@@ -4,10 +4,11 @@ use super::captured::{self, Captured, Figure};
 use super::cmtime::{self, Phase};
 use super::fabric::{self, Provider};
 use super::load::Loops;
+use super::mpi::{self, Speed, Test};
 use super::peers::{self, Over};
 use super::perftest::{self, Icrc, Latency, Verb};
-use super::{guarded, idle, load, memory, mpi, raw, tcp};
-use anyhow::{Context, Result};
+use super::{guarded, idle, load, memory, raw, tcp};
+use anyhow::Result;
 use std::collections::HashMap;
 use std::time::Duration;
 use weir_stage::{Stage, locate};
@@ -47,10 +48,8 @@ pub enum Measurement {
     FabricLatency { provider: Provider, size: usize },
     /// Bandwidth of libfabric's ping-pong: one message at a time.
     FabricRate { provider: Provider, size: usize },
-    /// Half round trip of Open MPI, median.
-    MpiLatency { size: usize, over: Over },
-    /// Bandwidth of Open MPI, windows of messages.
-    MpiRate { size: usize, over: Over },
+    /// A library of MPI: a median time, or bandwidth.
+    Mpi(Speed),
     /// CPU time of event-driven perftest, 1 MiB. (perftest has no events for WRITE.)
     EventCpu(Verb),
     /// CPU time of iperf3.
@@ -120,9 +119,9 @@ impl Measurement {
         use Measurement::*;
         match self {
             Perftest { .. } | Raw { .. } | Ucx { .. } | Iperf3 => Unit::BytesPerSecond,
-            FabricRate { .. } | MpiRate { .. } => Unit::BytesPerSecond,
+            FabricRate { .. } | Mpi(Speed { test: Test::Bandwidth, .. }) => Unit::BytesPerSecond,
             Latency { .. } | WatchedLatency { .. } | RawLatency | UcxLatency { .. } => Unit::Seconds,
-            FabricLatency { .. } | MpiLatency { .. } => Unit::Seconds,
+            FabricLatency { .. } | Mpi(_) => Unit::Seconds,
             MessageRate { .. } | UcxMessageRate { .. } => Unit::MessagesPerSecond,
             EventCpu(_) | Iperf3Cpu => Unit::CpuSecondsPerByte,
             Idle => Unit::Cores,
@@ -148,7 +147,7 @@ impl Measurement {
             }
             FabricLatency { provider, size } => format!("libfabric {} {}", provider.name(), bytes(size)),
             FabricRate { provider, size } => format!("libfabric {} {}", provider.name(), bytes(size)),
-            MpiLatency { size, over } | MpiRate { size, over } => format!("Open MPI {} {}", over.name(), bytes(size)),
+            Mpi(Speed { library, over, size, .. }) => format!("{} {} {}", library.name(), over.name(), bytes(size)),
             Iperf3 => "iperf3 1 MiB".into(),
             RawLatency => "raw UDP ping-pong".into(),
             Iperf3Cpu => "iperf3 CPU".into(),
@@ -174,7 +173,7 @@ impl Measurement {
             Latency { verb, .. } | WatchedLatency { verb, .. } => vec![verb.latency_program()],
             Ucx { .. } | UcxLatency { .. } | UcxMessageRate { .. } => vec!["ucx_perftest"],
             FabricLatency { .. } | FabricRate { .. } => vec![fabric::PROGRAM],
-            MpiLatency { .. } | MpiRate { .. } => mpi::PROGRAMS.to_vec(),
+            Mpi(speed) => speed.programs(),
             Iperf3 | Iperf3Cpu => vec!["iperf3"],
             Connections { .. } => vec![cmtime::PROGRAM],
             Raw { .. } | RawLatency | TcpConnections(_) => vec![],
@@ -188,11 +187,13 @@ impl Measurement {
     /// Why it cannot run on a stage: a program is missing, or it needs another stage.
     pub fn refusal(self, stage: &Stage) -> Option<String> {
         let missing = self.programs().into_iter().find_map(|program| locate(program).err());
-        let provider = match self {
-            Measurement::FabricLatency { provider, .. } | Measurement::FabricRate { provider, .. } => Some(provider),
+        missing.map(|error| format!("{error:#}")).or_else(|| match self {
+            Measurement::FabricLatency { provider, .. } | Measurement::FabricRate { provider, .. } => {
+                provider.refusal(stage)
+            }
+            Measurement::Mpi(speed) => speed.refusal(),
             _ => None,
-        };
-        missing.map(|error| format!("{error:#}")).or_else(|| provider?.refusal(stage))
+        })
     }
 }
 
@@ -204,13 +205,13 @@ pub struct Runner<'a> {
     /// Each core also runs a busy loop.
     pub loaded: bool,
     rates: HashMap<Measurement, f64>,
-    mpi: Option<mpi::Program>,
+    mpi: mpi::Programs,
 }
 
 impl<'a> Runner<'a> {
     /// A runner without rates yet; a run lasts `seconds`.
     pub fn new(stage: &'a Stage, seconds: f64) -> Self {
-        Runner { stage, seconds, loaded: false, rates: HashMap::new(), mpi: None }
+        Runner { stage, seconds, loaded: false, rates: HashMap::new(), mpi: mpi::Programs::default() }
     }
 
     /// Runs a measurement and returns its figure in the base unit; an error if a busy loop has ended meanwhile.
@@ -257,9 +258,9 @@ impl<'a> Runner<'a> {
             }),
             FabricLatency { provider, size } => fabric::ping_pong(stage, provider, size, seconds),
             FabricRate { provider, size } => Ok(size as f64 / fabric::ping_pong(stage, provider, size, seconds)?),
-            MpiLatency { size, over } => self.mpi()?.run(stage, over, mpi::Test::Latency, size, seconds),
-            MpiRate { size, over } => {
-                Ok(self.mpi()?.run(stage, over, mpi::Test::Bandwidth, size, seconds)? * size as f64)
+            Mpi(speed) => {
+                let figure = self.mpi.run(stage, &speed, seconds)?;
+                Ok(if speed.test == Test::Bandwidth { figure * speed.size as f64 } else { figure })
             }
             MessageRate { verb, size } => {
                 Ok(perftest::bandwidth(stage, verb, size, Icrc::Auto, false, seconds)?.messages)
@@ -296,14 +297,6 @@ impl<'a> Runner<'a> {
             Ok(0.5 / latency.mean)
         })?;
         Ok(median)
-    }
-
-    /// The program of MPI, compiled at its first use.
-    fn mpi(&mut self) -> Result<&mpi::Program> {
-        if self.mpi.is_none() {
-            self.mpi = Some(mpi::Program::build()?);
-        }
-        self.mpi.as_ref().context("compiled above")
     }
 
     /// Runs `job` with a number of iterations that takes about `seconds`; `job` returns iterations per second.

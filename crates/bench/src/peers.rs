@@ -19,7 +19,7 @@ pub struct Iperf3 {
     pub cpu_per_byte: f64,
 }
 
-/// What carries the messages of UCX or MPI.
+/// What carries the messages of UCX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Over {
     /// RC on Weir's device, and nothing else.

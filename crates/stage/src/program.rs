@@ -15,6 +15,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("fi_", "libfabric-bin"),
     ("mpirun.openmpi", "openmpi-bin"),
     ("mpicc.openmpi", "libopenmpi-dev"),
+    ("mpirun.mpich", "mpich"),
+    ("mpicc.mpich", "libmpich-dev"),
     ("lmp", "lammps"),
     ("NPopenmpi", "netpipe-openmpi"),
     ("cc", "gcc"),

@@ -72,6 +72,21 @@ impl Limit {
         }
     }
 
+    /// The file to which a process writes 0 to join.
+    pub fn members(&self) -> PathBuf {
+        self.folder.join("cgroup.procs")
+    }
+
+    /// Bytes in swap of the processes in the cgroup.
+    pub fn swapped(&self) -> u64 {
+        let of = |pid: &str| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            let line = status.lines().find_map(|line| line.strip_prefix("VmSwap:"))?;
+            line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+        };
+        fs::read_to_string(self.members()).unwrap_or_default().lines().filter_map(of).sum()
+    }
+
     /// Number of processes in the cgroup that the kernel has killed because memory was short.
     pub fn killed(&self) -> u64 {
         let name = if self.version == Version::One { "memory.oom_control" } else { "memory.events" };

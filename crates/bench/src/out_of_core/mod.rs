@@ -3,80 +3,106 @@
 //!
 //! A process exchanges a buffer with its peer, and then computes over other memory. Both together need 100, 120 and
 //! 140 % of the memory that a cgroup allows; the computation alone needs 70 %. Registered on demand, the unused buffer
-//! is swapped out; pinned, it stays in memory, and the computation has too little.
+//! is swapped out; pinned, it stays in memory, and the computation has too little. The process exchanges it by verbs, and then
+//! by MPI over `weir-odp`, whose pin-down cache keeps it pinned.
 
 mod interrupt;
 mod limit;
+mod program;
 mod report;
 mod swap;
 
 use super::mtu::MTU;
-use super::odp::program::{self, Line, Memory, OutOfCore};
+use super::odp::program::{self as odp, Line, Memory, OutOfCore};
 use super::request::Request;
 use anyhow::{Context, Result, bail, ensure};
 use interrupt::Interrupt;
 use limit::Limit;
+use program::{Need, Way};
 use report::{Ended, Report, Run};
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use swap::Swap;
-use weir_stage::{Child, Side, Stage};
+use weir_stage::{Stage, missing};
 
 const MIB: u64 = 1 << 20;
 /// Memory for the buffers of the exchange and of the computation.
 const MEMORY: u64 = 128 * MIB;
-/// Memory that the process needs beside them.
-const OVERHEAD: u64 = 24 * MIB;
 /// Memory that the computation needs, percent of `MEMORY`.
 const COMPUTATION: u64 = 70;
 /// Memory that both need, percent of `MEMORY`.
 const NEEDS: [u64; 3] = [100, 120, 140];
-/// Work for about eight seconds on an idle machine: long enough that swapping the buffer out once does not matter.
-const PASSES: u32 = 24;
-const WORK: u32 = 15;
 /// Time limit of a run.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// Time limit of the bench.
+/// Time limit of the runs by verbs, and of those by MPI.
 const BOUND: Duration = Duration::from_secs(115);
 const TICK: Duration = Duration::from_millis(20);
+/// What the user can name.
+const WAYS: [&str; 2] = ["verbs", "mpi"];
 
 /// Measures and prints the report.
 pub fn run(request: &Request<'_>) -> Result<ExitCode> {
     ensure!(nix::unistd::geteuid().is_root(), "out-of-core needs root: it limits memory and adds a swap file");
-    program::program()?;
+    if let Some(unknown) = request.names.iter().find(|name| !WAYS.contains(&name.as_str())) {
+        bail!("out-of-core runs by verbs or by mpi, not by {unknown}");
+    }
+    odp::program()?;
+    let ways = ways(request.names)?;
     Interrupt::block_sigpipe()?;
-    let measured = measure();
+    let measured = measure(&ways);
     // The swap file is removed, so SIGPIPE may end the process.
     Interrupt::unblock_sigpipe()?;
-    let report = measured?;
+    let reports = measured?;
     if request.json {
-        println!("{:#}", serde_json::to_value(&report)?);
+        println!("{:#}", serde_json::to_value(&reports)?);
     } else {
-        print!("{}", report.text());
+        print!("{}", reports.iter().map(Report::text).collect::<Vec<_>>().join("\n"));
     }
-    Ok(if request.check && !report.holds() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let holds = reports.iter().all(Report::holds);
+    Ok(if request.check && !holds { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// All runs. The cgroup and the swap file are removed when it returns.
-fn measure() -> Result<Report> {
-    let begun = Instant::now();
+/// What the user wants to run, and what can run here.
+fn ways(names: &[String]) -> Result<Vec<Way>> {
+    let named = |way: &str| names.iter().any(|name| name == way);
+    let mut ways = vec![];
+    if names.is_empty() || named("verbs") {
+        ways.push(Way::Verbs);
+    }
+    let packages = missing(["mpirun.openmpi", "mpicc.openmpi", "unshare", "nsenter", "taskset"]);
+    if packages.is_empty() && (names.is_empty() || named("mpi")) {
+        ways.push(Way::mpi()?);
+    } else if !packages.is_empty() {
+        ensure!(!named("mpi"), "Open MPI is not installed: apt install {}", packages.join(" "));
+        print_progress(format_args!("without MPI: apt install {}", packages.join(" ")));
+    }
+    Ok(ways)
+}
+
+/// All runs. The cgroups and the swap file are removed when it returns.
+fn measure(ways: &[Way]) -> Result<Vec<Report>> {
     // With this, Ctrl-C ends the loop below, and the cgroup and the swap file are removed.
     let interrupt = Interrupt::watch()?;
     let stage = Stage::new(MTU)?;
-    let limit = Limit::new(MEMORY + OVERHEAD).context("limiting memory")?;
     let swap = Swap::new(MEMORY + 64 * MIB).context("adding a swap file")?;
-    print_progress(format_args!("{} MiB for buffers ({}), swap in {}", MEMORY / MIB, limit.describe(), swap.path()));
-    let mut runs = vec![];
-    for need in NEEDS {
-        for memory in [Memory::Odp, Memory::Pinned] {
-            let patience = PATIENCE.min(BOUND.saturating_sub(begun.elapsed()));
-            let run = run_once(&stage, &limit, &interrupt, need, memory, patience)?;
-            print_progress(format_args!("{need} %, {}: {}", report::name(memory), run.describe()));
-            runs.push(run);
+    print_progress(format_args!("{} MiB for buffers, swap in {}", MEMORY / MIB, swap.path()));
+    let mut reports = vec![];
+    for way in ways {
+        let (begun, limit) = (Instant::now(), Limit::new(MEMORY + way.overhead()).context("limiting memory")?);
+        let mut runs = vec![];
+        for need in NEEDS {
+            for memory in [Memory::Odp, Memory::Pinned] {
+                let patience = PATIENCE.min(BOUND.saturating_sub(begun.elapsed()));
+                let run = run_once(&stage, &limit, &interrupt, way, need, memory, patience)?;
+                let (name, ended) = (report::name(memory), run.describe());
+                print_progress(format_args!("{}, {}: {need} %, {name}: {ended}", way.name(), limit.describe()));
+                runs.push(run);
+            }
         }
+        reports.push(Report { way: way.name(), runs });
     }
-    Ok(Report { runs })
+    Ok(reports)
 }
 
 /// Prints progress. `eprintln` would panic if standard error is closed.
@@ -88,37 +114,30 @@ fn run_once(
     stage: &Stage,
     limit: &Limit,
     interrupt: &Interrupt,
+    way: &Way,
     need: u64,
     memory: Memory,
     patience: Duration,
 ) -> Result<Run> {
-    let (exchanged, computed) = (MEMORY * (need - COMPUTATION) / 100, MEMORY * COMPUTATION / 100);
-    let how = if memory == Memory::Odp { "odp" } else { "pinned" };
-    // The bench ends the run after `patience`, so the program's own time limit (-t) is longer.
-    let arguments = format!("-t 60 -m {how} -x {exchanged} -w {computed} -n {PASSES} -k {WORK} core");
-    let (server, client) = program::start(stage, &arguments, |side, command| {
-        if side == Side::B {
-            limit.join(command);
-        }
-    })?;
+    let bytes = Need { exchanged: MEMORY * (need - COMPUTATION) / 100, computed: MEMORY * COMPUTATION / 100 };
+    let mut running = way.start(stage, limit, bytes, memory)?;
     let (begun, killed) = (Instant::now(), limit.killed());
-    let mut client = client;
     let mut swapped = 0;
-    while client.poll()?.is_none() {
-        swapped = swapped.max(swapped_out(&client).unwrap_or(0));
+    while running.child.poll()?.is_none() {
+        swapped = swapped.max(limit.swapped());
         if interrupt.is_set() {
             bail!("interrupted");
         }
         if begun.elapsed() > patience {
-            drop((client, server));
+            drop(running);
             return Ok(Run { need, memory, swapped, ended: Ended::TooLong { seconds: patience.as_secs_f64() } });
         }
         std::thread::sleep(TICK);
     }
-    let ended = client.wait(TICK)?;
-    drop(server);
+    let ended = running.child.wait(TICK)?;
+    drop(running.peer);
     let ended = if ended.status.success() {
-        match program::parse::<Line>(&ended.stdout)?.first() {
+        match odp::parse::<Line>(&ended.stdout)?.first() {
             Some(Line::OutOfCore(OutOfCore { wrong: true, .. })) => bail!("exchanged bytes are wrong"),
             Some(Line::OutOfCore(times)) => Ended::Well {
                 exchange: times.exchange,
@@ -127,7 +146,7 @@ fn run_once(
                 cpu: times.cpu,
                 from_swap: times.from_swap,
             },
-            _ => bail!("weir-odp printed no times; run `make build`, so that it has the version of this command"),
+            _ => bail!("the program printed no times; run `make build`, so that it has the version of this command"),
         }
     } else if limit.killed() > killed {
         Ended::Failed { why: "out of memory: the kernel killed the program".into() }
@@ -135,11 +154,4 @@ fn run_once(
         Ended::Failed { why: format!("{}: {}", ended.status, ended.last_lines()) }
     };
     Ok(Run { need, memory, swapped, ended })
-}
-
-/// Bytes of the client that are in swap now.
-fn swapped_out(client: &Child) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", client.pid())).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmSwap:"))?;
-    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }

@@ -1,12 +1,14 @@
 //! The measured times beside the paper's.
 
-use super::program::Memory;
+use crate::odp::program::Memory;
 use serde::Serialize;
 use std::fmt::Write;
 
 /// All runs.
 #[derive(Debug, Serialize)]
 pub struct Report {
+    /// How the buffer is exchanged: verbs or mpi.
+    pub way: &'static str,
     pub runs: Vec<Run>,
 }
 
@@ -114,7 +116,7 @@ impl Report {
     pub fn text(&self) -> String {
         let mut text = format!(
             "{:>14} │ {:^45} │ {:^45} │ {:^21}\n{:>14} │ {:>45} │ {:>45} │ {:>10} {:>10}\n",
-            "",
+            self.way,
             "on demand, here",
             "pinned, here",
             "the paper, s",
@@ -171,7 +173,7 @@ mod tests {
         let runs = times
             .iter()
             .flat_map(|&(need, odp, pinned)| [run(need, Memory::Odp, odp), run(need, Memory::Pinned, pinned)]);
-        Report { runs: runs.collect() }
+        Report { way: "verbs", runs: runs.collect() }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::Path;
 use weir_stage::locate;
 
 /// A program of MPI with its input.
+#[derive(Debug)]
 pub struct Application {
     pub name: &'static str,
     pub what: &'static str,
@@ -14,6 +15,7 @@ pub struct Application {
     kind: Kind,
 }
 
+#[derive(Debug)]
 enum Kind {
     /// LAMMPS with this input.
     Lammps(&'static str),

@@ -7,7 +7,7 @@ use crate::endpoint::bindings::{Bindings, Bound};
 use crate::endpoint::engine::Engine;
 use crate::endpoint::object::{EndpointObject, State};
 use crate::endpoint::report::Reports;
-use crate::endpoint::{atomic, message, remote, tagged};
+use crate::endpoint::{atomic, message, options, remote, tagged};
 use crate::guard::guarded;
 use crate::info::{name_of, source_of};
 use crate::objects::{self, table};
@@ -18,6 +18,7 @@ use crate::unsupported::{no1, no2, no3, no4, no5};
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex};
 use weir_fabric_abi::*;
+use weir_msg::Settings;
 
 /// A receive for several messages ends when fewer bytes are left, unless the program says otherwise.
 const MIN_MULTI_RECV: u64 = 64;
@@ -59,8 +60,8 @@ pub unsafe extern "C" fn open(
         };
         let remote_writes = info.caps & FI_RMA != 0 && info.caps & FI_REMOTE_WRITE != 0;
         let reports = Reports::new(remote_writes);
-        let (engine, peers, min_multi_recv) = (None, Vec::new(), MIN_MULTI_RECV);
-        let state = Mutex::new(State { bindings, engine, peers, min_multi_recv, reports });
+        let (engine, peers, min_multi_recv, scheme) = (None, Vec::new(), MIN_MULTI_RECV, None);
+        let state = Mutex::new(State { bindings, engine, peers, min_multi_recv, scheme, reports });
         // SAFETY: the program's domain is that of an Arc.
         let domain = unsafe { objects::share(domain) };
         let endpoint = EndpointObject { header, domain, address, caps: info.caps, state };
@@ -75,8 +76,8 @@ static FID: fi_ops = objects::calls(close, bind, control);
 static OPS: fi_ops_ep = fi_ops_ep {
     size: size_of::<fi_ops_ep>(),
     cancel: Some(cancel),
-    getopt: Some(getopt),
-    setopt: Some(setopt),
+    getopt: Some(options::getopt),
+    setopt: Some(options::setopt),
     tx_ctx: Some(no5),
     rx_ctx: Some(no5),
     rx_size_left: Some(size_left),
@@ -188,7 +189,8 @@ fn enable(endpoint: &EndpointObject) -> c_int {
         let counters: Vec<Arc<Counter>> = counters.iter().map(|(_, counter)| counter.clone()).collect();
         let queues = [transmit.queue.clone(), receive.queue.clone()];
         let Domain { adapter, settings, keys, .. } = &*endpoint.domain;
-        match Engine::new(adapter, endpoint.address, *settings, keys) {
+        let settings = Settings { scheme: state.scheme.unwrap_or(settings.scheme), ..*settings };
+        match Engine::new(adapter, endpoint.address, settings, keys) {
             Ok(engine) => state.engine = Some(engine),
             Err(error) => {
                 crate::core::warn(FI_LOG_EP_CTRL, &format!("cannot listen at {}: {error}", endpoint.address));
@@ -214,37 +216,6 @@ unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> isize {
             engine.protocol.cancel(&mut engine.port, context as u64);
             EndpointObject::report(&mut state);
         }
-        0
-    })
-}
-
-unsafe extern "C" fn getopt(fid: *mut fid, level: c_int, name: c_int, value: *mut c_void, len: *mut usize) -> c_int {
-    guarded(|| {
-        // SAFETY: the program's endpoint.
-        let endpoint = unsafe { of(fid) };
-        let Ok(state) = endpoint.state.lock() else { return -FI_EOTHER };
-        if level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV {
-            return -FI_ENOPROTOOPT;
-        }
-        let bytes = (state.min_multi_recv as usize).to_ne_bytes();
-        // SAFETY: the program's place for the value, and its length.
-        if unsafe { objects::write_bytes(&bytes, value, len) } { 0 } else { -FI_ETOOSMALL }
-    })
-}
-
-unsafe extern "C" fn setopt(fid: *mut fid, level: c_int, name: c_int, value: *const c_void, len: usize) -> c_int {
-    guarded(|| {
-        // SAFETY: the program's endpoint.
-        let endpoint = unsafe { of(fid) };
-        let Ok(mut state) = endpoint.state.lock() else { return -FI_EOTHER };
-        if level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV {
-            return -FI_ENOPROTOOPT;
-        }
-        if len != size_of::<usize>() {
-            return -FI_EINVAL;
-        }
-        // SAFETY: the program's value of that length.
-        state.min_multi_recv = unsafe { value.cast::<usize>().read_unaligned() } as u64;
         0
     })
 }

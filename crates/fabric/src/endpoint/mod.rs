@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `object` | an endpoint as an object of libfabric |
 //! | `control` | opening, binding, enabling, closing |
+//! | `options` | `fi_getopt`, `fi_setopt` |
 //! | `message`, `tagged`, `remote`, `atomic` | what programs call |
 //! | `engine` | the protocol and its port, which one thread drives at a time |
 //! | `port` | what the protocol asks of the adapter; `slots`: bounce buffers; `links`: connections |
@@ -18,6 +19,7 @@ mod links;
 mod message;
 mod numbers;
 mod object;
+mod options;
 mod port;
 mod receive;
 mod remote;

@@ -1,8 +1,10 @@
 /*
- * Speed of MPI messages between two ranks.
+ * Speed of MPI between two ranks.
  *
- *   mpi_speed latency BYTES SECONDS      prints "latency S": the median of half round trips, in seconds
- *   mpi_speed bandwidth BYTES SECONDS    prints "bandwidth N": messages per second from rank 0 to rank 1
+ *   speed latency BYTES SECONDS      prints "latency S": the median of half round trips, in seconds
+ *   speed bandwidth BYTES SECONDS    prints "bandwidth N": messages per second from rank 0 to rank 1
+ *   speed put BYTES SECONDS          prints "put S": the median time of locking a window, MPI_Put and unlocking it
+ *   speed get BYTES SECONDS          the same with MPI_Get
  *
  * Each message begins with its number, which the receiver checks; the last one has the top bit set. A tenth of the time
  * passes before messages count.
@@ -26,7 +28,7 @@ static int rank;
 
 static void fail(const char *why)
 {
-	fprintf(stderr, "mpi_speed, rank %d: %s\n", rank, why);
+	fprintf(stderr, "speed, rank %d: %s\n", rank, why);
 	MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
@@ -141,6 +143,56 @@ static void bandwidth(unsigned char *messages, int window)
 		fail("no window was fast enough to count");
 }
 
+/* Rank 1 waits in a receive meanwhile, as MPI libraries need that serve windows in software. */
+static void window_access(unsigned char *local, int is_put)
+{
+	double *samples = malloc(SAMPLES_MOST * sizeof *samples), begin;
+	uint64_t number = 0, last;
+	unsigned char *memory;
+	size_t count = 0;
+	MPI_Win window;
+
+	if (!samples)
+		fail("no memory");
+	MPI_Win_allocate((MPI_Aint)size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &window);
+	memset(memory, 0, size);
+	MPI_Barrier(MPI_COMM_WORLD);
+	begin = MPI_Wtime();
+	for (double now = begin; rank == 0 && now - begin < 1.1 * seconds;) {
+		if (is_put)
+			memcpy(local, &number, sizeof number);
+		double from = MPI_Wtime();
+		MPI_Win_lock(MPI_LOCK_SHARED, 1, 0, window);
+		if (is_put)
+			MPI_Put(local, (int)size, MPI_BYTE, 1, 0, (int)size, MPI_BYTE, window);
+		else
+			MPI_Get(local, (int)size, MPI_BYTE, 1, 0, (int)size, MPI_BYTE, window);
+		MPI_Win_unlock(1, window);
+		now = MPI_Wtime();
+		if (!is_put)
+			check(local, 0);
+		if (now - begin > 0.1 * seconds && count < SAMPLES_MOST)
+			samples[count++] = now - from;
+		number++;
+	}
+	if (rank == 0) {
+		if (count == 0)
+			fail("no access was fast enough to count");
+		number--;
+		MPI_Send(&number, sizeof number, MPI_BYTE, 1, 3, MPI_COMM_WORLD);
+		qsort(samples, count, sizeof *samples, ascending);
+		printf("%s %.9g\n", is_put ? "put" : "get", samples[count / 2]);
+	} else {
+		MPI_Recv(&last, sizeof last, MPI_BYTE, 0, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		MPI_Win_lock(MPI_LOCK_SHARED, 1, 0, window);
+		if (is_put)
+			check(memory, last);
+		MPI_Win_unlock(1, window);
+	}
+	MPI_Win_free(&window);
+	free(samples);
+}
+
 int main(int argc, char **argv)
 {
 	int ranks, window = 1;
@@ -150,9 +202,10 @@ int main(int argc, char **argv)
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
 	if (argc != 4 || ranks != 2 || (size = (size_t)atol(argv[2])) < sizeof(uint64_t) || size > 1 << 30 ||
 	    (seconds = atof(argv[3])) <= 0)
-		fail("usage: mpi_speed latency|bandwidth BYTES SECONDS, with 8 bytes at least, on two ranks");
-	int is_latency = strcmp(argv[1], "latency") == 0;
-	if (!is_latency) {
+		fail("usage: speed latency|bandwidth|put|get BYTES SECONDS, with 8 bytes at least, on two ranks");
+	int is_latency = strcmp(argv[1], "latency") == 0, is_put = strcmp(argv[1], "put") == 0;
+	int is_window = is_put || strcmp(argv[1], "get") == 0;
+	if (!is_latency && !is_window) {
 		window = size < WINDOW_BYTES / WINDOW_MOST ? WINDOW_MOST : (int)(WINDOW_BYTES / size);
 		window = window < WINDOW_LEAST ? WINDOW_LEAST : window;
 	}
@@ -160,7 +213,9 @@ int main(int argc, char **argv)
 	if (!out || (is_latency && !in))
 		fail("no memory");
 	MPI_Barrier(MPI_COMM_WORLD);
-	if (is_latency)
+	if (is_window)
+		window_access(out, is_put);
+	else if (is_latency)
 		latency(out, in);
 	else
 		bandwidth(out, window);
