@@ -31,6 +31,7 @@ mod queue;
 pub mod rdma;
 mod settings;
 mod summary;
+mod timer;
 mod unsupported;
 mod wake;
 

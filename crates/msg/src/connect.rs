@@ -148,6 +148,19 @@ impl Endpoint {
         }
     }
 
+    /// When [`Self::progress`] has something to do although nothing has happened: it connects again, or gives a peer up. A
+    /// program that blocks must call it then. `None`: never.
+    pub fn next_time(&self) -> Option<Duration> {
+        let within = self.settings.connect_within;
+        let waiting = self.peers.iter().filter(|peer| peer.has_work());
+        let times = waiting.filter_map(|peer| match peer.state {
+            State::Expecting { again, .. } => Some(again),
+            State::Connecting { since, .. } => Some(since + within),
+            _ => None,
+        });
+        times.min()
+    }
+
     /// Connects to a peer for which something waits.
     pub(crate) fn connect(&mut self, port: &mut impl Port, now: Duration, id: PeerId) {
         let within = self.settings.connect_within;

@@ -170,12 +170,6 @@ impl Endpoint {
         self.peers.iter().all(drained) && !self.ops.iter().any(|(_, op)| injected(op))
     }
 
-    /// Whether something waits for a connection.
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn waits_for_connection(&self) -> bool {
-        self.peers.iter().any(|peer| peer.has_work() && !matches!(peer.state, State::Connected(_)))
-    }
-
     /// The program registers memory that peers may use.
     pub fn add_window(&mut self, port: &mut impl Port, now: Duration, lkey: u32, buffer: Piece, writable: bool) {
         if self.windows.iter().any(|window| window.lkey == lkey) {

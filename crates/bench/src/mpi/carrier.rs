@@ -81,7 +81,14 @@ impl Carrier {
     /// Components of Open MPI, so that nothing else carries the messages.
     pub fn components(self, stage: &Stage) -> Vec<(&'static str, &'static str)> {
         match self {
-            Carrier::WeirUcx | Carrier::UcxTcp => vec![("pml", "ucx"), ("osc", "ucx"), ("btl", "self")],
+            Carrier::WeirUcx | Carrier::UcxTcp => vec![
+                ("pml", "ucx"),
+                ("osc", "ucx"),
+                ("btl", "self"),
+                // Open MPI leaves TCP to others otherwise.
+                ("pml_ucx_tls", "any"),
+                ("pml_ucx_devices", "any"),
+            ],
             // `weir run` chooses.
             Carrier::WeirOdp => vec![],
             Carrier::OwnTcp => vec![("pml", "ob1"), ("btl", "tcp,self"), ("btl_tcp_if_include", stage.interface())],
@@ -90,7 +97,7 @@ impl Carrier {
                 ("pml", "cm"),
                 ("mtl", "ofi"),
                 ("btl", "self"),
-                ("mtl_ofi_provider_include", "tcp;ofi_rxm"),
+                // Its default leaves out TCP.
                 ("mtl_ofi_provider_exclude", "none"),
             ],
             Carrier::SharedMemory => vec![("pml", "ob1"), ("btl", "vader,self")],

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -72,9 +73,9 @@ impl Limit {
         }
     }
 
-    /// The file to which a process writes 0 to join.
+    /// The file to which a process writes 0 to join. By this path a process finds it that sees other file systems.
     pub fn members(&self) -> PathBuf {
-        self.folder.join("cgroup.procs")
+        format!("/proc/{}/fd/{}", std::process::id(), self.members.as_raw_fd()).into()
     }
 
     /// Bytes in swap of the processes in the cgroup.
@@ -84,7 +85,7 @@ impl Limit {
             let line = status.lines().find_map(|line| line.strip_prefix("VmSwap:"))?;
             line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
         };
-        fs::read_to_string(self.members()).unwrap_or_default().lines().filter_map(of).sum()
+        fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default().lines().filter_map(of).sum()
     }
 
     /// Number of processes in the cgroup that the kernel has killed because memory was short.

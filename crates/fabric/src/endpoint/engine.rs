@@ -8,6 +8,7 @@ use crate::endpoint::numbers::{Request, request_of};
 use crate::endpoint::port::VerbsPort;
 use crate::info::{name_of, parse_name};
 use crate::rdma::{Adapter, EMPTY_COMPLETION, Errno, Event, EventKind};
+use crate::timer::Timer;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -45,6 +46,8 @@ pub struct Engine {
     began: Instant,
     looked: Duration,
     published: Duration,
+    /// Ends a wait when the protocol has something to do although nothing has happened. `None`: there was no descriptor left.
+    timer: Option<Timer>,
     /// Requests of the send queues that have completed.
     sent: u64,
     /// Tells endpoints of the process apart.
@@ -64,7 +67,7 @@ impl Engine {
         let port = VerbsPort::new(adapter, links, &settings, keys);
         let (looked, published) = Default::default();
         let number = ENGINES.fetch_add(1, Ordering::Relaxed);
-        Ok(Engine { protocol, port, began: Instant::now(), looked, published, sent: 0, number })
+        Ok(Engine { protocol, port, began: Instant::now(), looked, published, timer: Timer::new(), sent: 0, number })
     }
 
     /// The time of the protocol.
@@ -111,6 +114,9 @@ impl Engine {
             return true;
         }
         let now = self.now();
+        if let Some(timer) = &self.timer {
+            timer.set(self.protocol.next_time().map(|time| time.saturating_sub(now)));
+        }
         !self.take_completions(now)
     }
 
@@ -123,7 +129,8 @@ impl Engine {
     /// Descriptors that are readable when there is something to do.
     pub fn descriptors(&self) -> Vec<RawFd> {
         let links = &self.port.links;
-        links.queue.channel_fd().into_iter().chain([links.channel.fd()]).collect()
+        let timer = self.timer.as_ref().map(Timer::fd);
+        links.queue.channel_fd().into_iter().chain([links.channel.fd()]).chain(timer).collect()
     }
 
     /// Waits until all that the program has sent has arrived, as far as peers answer, and ends all connections.

@@ -187,7 +187,8 @@ impl Mesh {
         self.now = until;
     }
 
-    /// All programs wait until nothing happens any more, or no longer than some seconds.
+    /// All programs wait until nothing happens any more, or no longer than some seconds. As blocked programs do, they wake only
+    /// when something happens, or at a time that an endpoint names.
     pub fn settle(&mut self) {
         let until = self.now + Duration::from_secs(30);
         let mut quiet = 0;
@@ -195,13 +196,11 @@ impl Mesh {
             let happened = self.step();
             let waits = self.nodes.iter().any(|node| !node.completions.is_empty());
             (0..self.nodes.len()).for_each(|node| self.poll(node, usize::MAX));
-            let connects = |node: &Node| node.endpoint.as_ref().is_some_and(Endpoint::waits_for_connection);
-            if happened || waits {
-                quiet = 0;
-            } else if self.nodes.iter().any(connects) && self.now < until {
-                self.now += Duration::from_millis(20);
-            } else {
-                quiet += 1;
+            let next = self.nodes.iter().filter_map(|node| node.endpoint.as_ref()?.next_time()).min();
+            match next.filter(|&next| next > self.now && next < until) {
+                _ if happened || waits || !self.happenings.is_empty() => quiet = 0,
+                Some(next) => self.now = next,
+                None => quiet += 1,
             }
         }
     }

@@ -68,17 +68,16 @@ int main(int argc, char **argv)
 	side = begin(argc, argv);
 	size_t blocks = ((size_t)(side * side) + (size_t)ranks - 1) / (size_t)ranks;
 	for (int m = 0; m < 3; m++) {
-		MPI_Win_allocate((MPI_Aint)(blocks * ELEMENTS * 8), 8, MPI_INFO_NULL, MPI_COMM_WORLD, &parts[m],
-				 &windows[m]);
-		memset(parts[m], 0, blocks * ELEMENTS * 8);
+		/* Memory of windows that MPI allocates can be shared by the ranks of a host, and then nothing travels. */
+		parts[m] = allocate(blocks * ELEMENTS, 8);
+		MPI_Win_create(parts[m], (MPI_Aint)(blocks * ELEMENTS * 8), 8, MPI_INFO_NULL, MPI_COMM_WORLD, &windows[m]);
 		for (int block = rank; m < 2 && block < side * side; block += ranks)
 			for (size_t i = 0; i < ELEMENTS; i++)
 				parts[m][(size_t)place(block) + i] =
 					element(m, block / side * BLOCK + (int)i / BLOCK, block % side * BLOCK + (int)i % BLOCK);
 	}
-	MPI_Win_allocate(rank == 0 ? sizeof(long) : 0, sizeof(long), MPI_INFO_NULL, MPI_COMM_WORLD, &tasks, &counter);
-	if (rank == 0)
-		*tasks = 0;
+	tasks = allocate(1, sizeof(long));
+	MPI_Win_create(tasks, rank == 0 ? sizeof(long) : 0, sizeof(long), MPI_INFO_NULL, MPI_COMM_WORLD, &counter);
 	a = allocate(ELEMENTS, 8), b = allocate(ELEMENTS, 8), c = allocate(ELEMENTS, 8);
 	start_clock();
 	for (long task; (task = next_task(counter)) < (long)side * side * side;) {
@@ -100,8 +99,11 @@ int main(int argc, char **argv)
 		}
 	free(a), free(b), free(c);
 	MPI_Win_free(&counter);
-	for (int m = 0; m < 3; m++)
+	free(tasks);
+	for (int m = 0; m < 3; m++) {
 		MPI_Win_free(&windows[m]);
+		free(parts[m]);
+	}
 	MPI_Finalize();
 	return 0;
 }
