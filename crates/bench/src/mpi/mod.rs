@@ -153,7 +153,7 @@ fn files(command: &mut Command, folder: &Path) {
     command.env("TMPDIR", folder).env("WEIR_RUN_DIR", folder);
 }
 
-/// A script whose arguments are the program: each rank runs on the core and in the namespace of its side, rank 1 after
+/// A script that takes the program as its arguments: each rank runs on the core and in the namespace of its side, rank 1 after
 /// `before`. The launcher is on side A.
 pub fn script(stage: &Stage, before: &str) -> String {
     let core = stage.core(Side::B);

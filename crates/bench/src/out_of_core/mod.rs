@@ -4,7 +4,7 @@
 //! A process exchanges a buffer with its peer, and then computes over other memory. Both together need 100, 120 and
 //! 140 % of the memory that a cgroup allows; the computation alone needs 70 %. Registered on demand, the unused buffer
 //! is swapped out; pinned, it stays in memory, and the computation has too little. The process exchanges it by verbs, and then
-//! by MPI over `weir-odp`, whose pin-down cache keeps it pinned.
+//! by MPI over `weir-odp`, where the pin-down cache keeps it pinned.
 
 mod interrupt;
 mod limit;
