@@ -2,6 +2,7 @@
 //! further descriptor, so that a process at its descriptor limit can still query its interfaces.
 
 use crate::Errno;
+use crate::os::grow::zeroed;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -78,7 +79,7 @@ impl Netlink {
         number
     }
 
-    /// All interfaces. Errors: those of the kernel; EBUSY if the list changes during every dump.
+    /// All interfaces. Errors: those of the kernel; ENOMEM; EBUSY if the list changes during every dump.
     pub fn links(&mut self) -> Result<Vec<Link>, Errno> {
         let mut links: Vec<Link> =
             self.list(libc::RTM_GETLINK, libc::RTM_NEWLINK)?.iter().filter_map(|body| link(body)).collect();
@@ -119,7 +120,8 @@ impl Netlink {
     /// Receives a dump. `None` if the list changed during the dump.
     fn take(&mut self, wanted: u16) -> Result<Option<Vec<Vec<u8>>>, Errno> {
         let (mut found, mut complete) = (Vec::new(), true);
-        let mut buffer = vec![0u8; ROOM];
+        // Not from a vector, which would end the process if memory is short.
+        let mut buffer = zeroed(ROOM)?;
         loop {
             // SAFETY: receives at most `ROOM` bytes into a buffer of that length.
             let count = unsafe { libc::recv(self.descriptor(), buffer.as_mut_ptr().cast(), ROOM, libc::MSG_TRUNC) };
