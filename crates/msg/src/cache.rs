@@ -4,6 +4,7 @@
 //! goes away, or until the adapter has no room for another.
 
 use crate::port::Registered;
+use crate::warm::Warm;
 use std::collections::BTreeMap;
 
 /// A registration in the cache.
@@ -25,7 +26,7 @@ pub struct Cache {
 }
 
 /// What the cache knows of a registration.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Cached {
     pub start: u64,
     /// Bytes.
@@ -33,6 +34,8 @@ pub struct Cached {
     pub registered: Registered,
     /// The adapter may write to it.
     pub writable: bool,
+    /// Pages of it that the adapter need not be asked for.
+    pub(crate) warm: Warm,
     users: u32,
     used: u64,
     /// The memory has gone: no other operation may use it.
@@ -78,8 +81,8 @@ impl Cache {
     /// Adds a registration, which the caller uses until [`Self::release`].
     pub fn add(&mut self, start: u64, len: u64, writable: bool, registered: Registered) -> RegionId {
         self.clock += 1;
-        let id =
-            self.regions.insert(Cached { start, len, registered, writable, users: 1, used: self.clock, gone: false });
+        let (users, used, gone, warm) = (1, self.clock, false, Warm::default());
+        let id = self.regions.insert(Cached { start, len, registered, writable, warm, users, used, gone });
         self.by_start.insert((start, id), len);
         self.longest = self.longest.max(len);
         id
@@ -93,6 +96,11 @@ impl Cache {
     /// A registration that the caller uses.
     pub fn get(&self, id: RegionId) -> &Cached {
         &self.regions[id]
+    }
+
+    /// Pages of a registration that the caller uses.
+    pub(crate) fn warm(&mut self, id: RegionId) -> &mut Warm {
+        &mut self.regions[id].warm
     }
 
     /// The caller uses it no longer. Calls `end` with each registration that must end now.

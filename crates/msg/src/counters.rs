@@ -35,7 +35,7 @@ counters! {
     cache_hits,
     /// Registrations that ended because the cache was full, the adapter had no room, or the memory has gone.
     evictions,
-    /// Ranges of memory that were prefetched.
+    /// Ranges of memory that were prefetched. Pages that the adapter has not lost since the last time are left out.
     prefetches,
     /// Pages (of 4 KiB) in these ranges.
     prefetched_pages,

@@ -222,7 +222,7 @@ impl Endpoint {
             .fold(0, |sum: u32, waiting| sum.saturating_add(counted(waiting.len)))
     }
 
-    /// The program has waited for this endpoint until now, and computed nothing.
+    /// The program has waited for this endpoint until now, or a call has worked until now: it has computed nothing.
     pub fn has_waited(&mut self, now: Duration) {
         self.called = self.called.max(now);
     }

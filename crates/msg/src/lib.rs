@@ -19,7 +19,7 @@
 //! | `matching` | which receive takes which message |
 //! | `send`, `receive` | the program's calls; `arrive`: what messages do; `rendezvous`: messages that stay with the sender until they match |
 //! | `rma`, `atomics` | operations on a peer's memory |
-//! | `registrar`, `cache` | registrations of the program's memory; `scheme`: when it is prefetched |
+//! | `registrar`, `cache` | registrations of the program's memory; `scheme`: when it is prefetched; `warm`: what needs no prefetch |
 //! | `connect` | connections: on demand, both sides at once, lost |
 //! | `progress` | what goes on when there is room again, and when the program waits |
 #![forbid(unsafe_code)]
@@ -53,6 +53,7 @@ mod send;
 mod settings;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod warm;
 
 pub use atomic::{AtomicKind, Datatype, Operator, is_valid, result};
 pub use atomics::AtomicCall;

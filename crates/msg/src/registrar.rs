@@ -18,7 +18,7 @@ pub(crate) struct Held {
     count: u8,
     /// Some of it was not registered before.
     fresh: bool,
-    /// When its pages were prefetched last.
+    /// When its pages were prefetched last, or were found to need none.
     warmed: Duration,
 }
 
@@ -93,10 +93,11 @@ impl Registrar {
         remote
     }
 
-    /// Prefetches a registered buffer, if the scheme does so at this moment.
+    /// Prefetches a registered buffer, if the scheme does so at this moment: pages that the adapter was not asked for yet, or
+    /// may have lost.
     #[allow(clippy::too_many_arguments)] // The moment, the buffer, and what is needed to do it.
     pub fn prefetch(
-        &self,
+        &mut self,
         port: &mut impl Port,
         counters: &mut Counters,
         now: Duration,
@@ -109,7 +110,12 @@ impl Registrar {
             return;
         }
         held.warmed = now;
+        // Read first: what is lost from now on counts.
+        let lost = port.invalidations();
         for (at, piece) in buffer.pieces().iter().enumerate().take(usize::from(held.count)) {
+            if !self.cache.warm(held.regions[at]).needs(piece, write, lost) {
+                continue;
+            }
             port.prefetch(self.lkey(held, at), piece.addr, piece.len, write);
             counters.prefetches += 1;
             counters.prefetched_pages += pages(piece.addr, piece.len);

@@ -3,7 +3,8 @@
 use std::time::Duration;
 use weir_msg::testing::{Program, Receive, Remotes, Send, Setup, Window};
 use weir_msg::{
-    AtomicCall, AtomicKind, Buffer, Datatype, Operator, Remote, RemoteBuffer, Rendezvous, Scheme, Settings,
+    AtomicCall, AtomicKind, Buffer, Datatype, Envelope, Operator, Pattern, ReceiveCall, Remote, RemoteBuffer,
+    Rendezvous, RmaCall, Scheme, SendCall, Settings,
 };
 
 const LONG: u64 = 100_000;
@@ -132,6 +133,78 @@ fn pages_that_are_lost_while_the_program_computes_come_back_when_it_waits() {
     assert_eq!(receiver_loses_pages(Scheme::OdpOptimal), [0, 0]);
     assert!(answer_is_early(Scheme::OdpEnhanced)[0] > 20);
     assert_eq!(answer_is_early(Scheme::OdpOptimal), [0, 0]);
+}
+
+/// A message between buffers that may have been used before.
+fn message(program: &mut Program, buffers: [Buffer; 2]) {
+    let [to, from] = [program.peer(0, 1), program.peer(1, 0)];
+    let pattern = Pattern { tag: 1, ignore: 0, from: Some(from) };
+    let receive = ReceiveCall { tagged: true, pattern, buffer: buffers[1], multi: None, context: 0, report: false };
+    let envelope = Envelope { tag: Some(1), data: None };
+    let send = SendCall { to, envelope, buffer: buffers[0], matched: false, context: 0, report: false };
+    program.mesh.with(1, |endpoint, port, now| endpoint.receive(port, now, &receive));
+    program.mesh.with(0, |endpoint, port, now| endpoint.send(port, now, &send));
+    program.mesh.settle();
+}
+
+/// Ranges that each node asks for during some calls.
+fn asked(program: &mut Program, calls: impl FnOnce(&mut Program)) -> [u64; 2] {
+    let count = |program: &Program| [0, 1].map(|node| program.mesh.nodes[node].endpoint().counters().prefetches);
+    let before = count(program);
+    calls(program);
+    let after = count(program);
+    [after[0] - before[0], after[1] - before[1]]
+}
+
+/// A program with a buffer of its own pages at each node.
+fn with_buffers(rendezvous: Rendezvous) -> (Program, [Buffer; 2]) {
+    let mut program = connected(&setup(Scheme::OdpOptimal, rendezvous));
+    let buffer = |node: usize| Buffer::contiguous(program.mesh.nodes[node].port.memory.allocate_pages(LONG), LONG);
+    let buffers = [0, 1].map(buffer);
+    (program, buffers)
+}
+
+#[test]
+fn pages_that_the_adapter_has_are_not_asked_for_again() {
+    for rendezvous in [Rendezvous::Read, Rendezvous::Write] {
+        let (mut program, buffers) = with_buffers(rendezvous);
+        assert_eq!(asked(&mut program, |program| message(program, buffers)), [1, 1]);
+        assert_eq!(asked(&mut program, |program| message(program, buffers)), [0, 0]);
+        // A part of them, too.
+        let parts = buffers.map(|buffer| buffer.range(5000, LONG / 2));
+        assert_eq!(asked(&mut program, |program| message(program, parts)), [0, 0]);
+        drop_pages(&mut program, 0);
+        assert_eq!(asked(&mut program, |program| message(program, buffers)), [1, 0]);
+        drop_pages(&mut program, 1);
+        assert_eq!(asked(&mut program, |program| message(program, buffers)), [0, 1]);
+        assert_eq!(asked(&mut program, |program| message(program, buffers)), [0, 0]);
+        assert_eq!(faults(&program), [0, 0], "by {rendezvous}");
+    }
+}
+
+#[test]
+fn pages_to_send_are_asked_for_again_to_receive() {
+    let (mut program, [sent, received]) = with_buffers(Rendezvous::Write);
+    message(&mut program, [sent, received]);
+    // The memory was registered for reading only.
+    let back = |program: &mut Program| {
+        let (to, window) = (program.peer(0, 1), Window::new(program, 1, LONG));
+        let remote = Remote { addr: window.addr, len: LONG, rkey: window.key };
+        let call = RmaCall { to, write: false, local: sent, remote, immediate: None, context: 0, report: false };
+        program.mesh.with(0, |endpoint, port, now| endpoint.rma(port, now, &call));
+        program.mesh.settle();
+    };
+    assert_eq!(asked(&mut program, back)[0], 1);
+    assert_eq!(asked(&mut program, back)[0], 0);
+}
+
+#[test]
+fn an_adapter_that_does_not_tell_what_it_has_lost_is_asked_each_time() {
+    let (mut program, buffers) = with_buffers(Rendezvous::Write);
+    for node in 0..2 {
+        program.mesh.nodes[node].port.tells_invalidations = false;
+    }
+    (0..3).for_each(|_| assert_eq!(asked(&mut program, |program| message(program, buffers)), [1, 1]));
 }
 
 #[test]
