@@ -76,10 +76,20 @@ impl Engine {
         self.began.elapsed()
     }
 
+    /// The time, when the program calls. The protocol learns first until when the call before has worked, so that it does not
+    /// take a long call for a program that computes.
+    #[inline]
+    fn called(&mut self) -> Duration {
+        if let Some(worked) = self.port.worked.take() {
+            self.protocol.has_waited(worked.duration_since(self.began));
+        }
+        self.now()
+    }
+
     /// The protocol, its port, and the time.
     #[inline]
     pub fn parts(&mut self) -> (&mut Endpoint, &mut VerbsPort, Duration) {
-        let now = self.now();
+        let now = self.called();
         (&mut self.protocol, &mut self.port, now)
     }
 
@@ -90,7 +100,7 @@ impl Engine {
 
     /// Takes what the adapter has, and goes on with what has room.
     pub fn progress(&mut self) {
-        let now = self.now();
+        let now = self.called();
         self.take_completions(now);
         self.look_for_events(now);
         self.protocol.progress(&mut self.port, now);
@@ -113,7 +123,7 @@ impl Engine {
         if queue.request_notification().is_err() {
             return true;
         }
-        let now = self.now();
+        let now = self.called();
         if let Some(timer) = &self.timer {
             timer.set(self.protocol.next_time().map(|time| time.saturating_sub(now)));
         }

@@ -9,6 +9,7 @@ use crate::monitor::Monitor;
 use crate::rdma::{Adapter, IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, Region};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 use weir_abi::*;
 use weir_msg::{ConnectionId, Errno, Hello, Local, Name, Registered, Registration, Settings, Slot, Update, Work};
 
@@ -21,6 +22,8 @@ pub struct VerbsPort {
     keys: Arc<Keys>,
     /// There is one with pinned registrations, if the kernel permits it.
     monitor: Option<Monitor>,
+    /// When the last call ended that may take long: a registration or a prefetch.
+    pub worked: Option<Instant>,
 }
 
 impl VerbsPort {
@@ -28,7 +31,8 @@ impl VerbsPort {
     pub fn new(adapter: &Arc<Adapter>, links: Links, settings: &Settings, keys: &Arc<Keys>) -> VerbsPort {
         let slots = Slots::new(adapter, settings.slot as usize);
         let monitor = if settings.scheme.on_demand() { None } else { monitor() };
-        VerbsPort { adapter: adapter.clone(), links, slots, regions: HashMap::new(), keys: keys.clone(), monitor }
+        let (adapter, keys) = (adapter.clone(), keys.clone());
+        VerbsPort { adapter, links, slots, regions: HashMap::new(), keys, monitor, worked: None }
     }
 }
 
@@ -42,7 +46,9 @@ impl weir_msg::Port for VerbsPort {
             access |= IBV_ACCESS_ON_DEMAND as i32;
         }
         // SAFETY: the program has given the memory for an operation. The cache ends registrations of memory that goes away.
-        let region = unsafe { self.adapter.register(addr, len as usize, access) }.map_err(|error| Errno(error.0))?;
+        let region = unsafe { self.adapter.register(addr, len as usize, access) };
+        self.worked = Some(Instant::now());
+        let region = region.map_err(|error| Errno(error.0))?;
         let registered = Registered { lkey: region.lkey(), rkey: region.rkey() };
         self.regions.insert(registered.lkey, region);
         Ok(registered)
@@ -55,6 +61,7 @@ impl weir_msg::Port for VerbsPort {
     fn prefetch(&mut self, lkey: u32, addr: u64, len: u64, write: bool) {
         // It is advice: without it there is a page fault.
         let _ = self.adapter.prefetch(lkey, addr, len as usize, write, false);
+        self.worked = Some(Instant::now());
     }
 
     fn invalidations(&mut self) -> Option<u64> {
