@@ -34,11 +34,16 @@ impl Held {
 pub(crate) struct Registrar {
     scheme: Scheme,
     cache: Cache,
+    /// How many pages the adapter had lost, and when it was asked.
+    lost: Option<(Duration, Option<u64>)>,
+    /// After so long it is asked again: a program that computes loses pages.
+    computes: Duration,
 }
 
 impl Registrar {
     pub fn new(settings: &Settings) -> Registrar {
-        Registrar { scheme: settings.scheme, cache: Cache::new(settings.cache_bytes, settings.cache_regions) }
+        let Settings { scheme, cache_bytes, cache_regions, computes, .. } = *settings;
+        Registrar { scheme, cache: Cache::new(cache_bytes, cache_regions), lost: None, computes }
     }
 
     /// Registers a buffer, or finds it registered. `writable`: the adapter will write to it.
@@ -110,8 +115,7 @@ impl Registrar {
             return;
         }
         held.warmed = now;
-        // Read first: what is lost from now on counts.
-        let lost = port.invalidations();
+        let lost = self.lost(port, now);
         for (at, piece) in buffer.pieces().iter().enumerate().take(usize::from(held.count)) {
             if !self.cache.warm(held.regions[at]).needs(piece, write, lost) {
                 continue;
@@ -119,6 +123,19 @@ impl Registrar {
             port.prefetch(self.lkey(held, at), piece.addr, piece.len, write);
             counters.prefetches += 1;
             counters.prefetched_pages += pages(piece.addr, piece.len);
+        }
+    }
+
+    /// How many pages the adapter has lost. The number may be a little old, because reading it takes time: what is lost meanwhile
+    /// is found the next time, and until then there may be a page fault.
+    fn lost(&mut self, port: &mut impl Port, now: Duration) -> Option<u64> {
+        match self.lost {
+            Some((read, lost)) if now <= read + self.computes => lost,
+            _ => {
+                let lost = port.invalidations();
+                self.lost = Some((now, lost));
+                lost
+            }
         }
     }
 

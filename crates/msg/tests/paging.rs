@@ -173,8 +173,10 @@ fn pages_that_the_adapter_has_are_not_asked_for_again() {
         // A part of them, too.
         let parts = buffers.map(|buffer| buffer.range(5000, LONG / 2));
         assert_eq!(asked(&mut program, |program| message(program, parts)), [0, 0]);
+        program.mesh.compute(COMPUTES);
         drop_pages(&mut program, 0);
         assert_eq!(asked(&mut program, |program| message(program, buffers)), [1, 0]);
+        program.mesh.compute(COMPUTES);
         drop_pages(&mut program, 1);
         assert_eq!(asked(&mut program, |program| message(program, buffers)), [0, 1]);
         assert_eq!(asked(&mut program, |program| message(program, buffers)), [0, 0]);
