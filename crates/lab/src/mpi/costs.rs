@@ -18,6 +18,9 @@ pub const POLL: Duration = Duration::from_nanos(150);
 const COPY: u64 = 200;
 /// The call that asks for pages. M V.A: 5 µs for 64 bytes. M II.B.2: it is asynchronous.
 pub const PREFETCH: Duration = Duration::from_micros(5);
+/// A look at the number of pages that the adapter has lost, in sysfs (M III.A, VII.B). A read of an open file there takes 0.9 µs
+/// in a virtual machine of ours. M's adapter may not tell processes apart; here each process has a count of its own, as with Weir.
+pub const STATISTICS: Duration = Duration::from_micros(1);
 /// From the call until the first [`CHUNK`] pages are present. Fitted on ODP-Optimal's page faults, less than 1 % of ODP-Native's (M
 /// VII.D.1): a receiver prefetches behind its grant, and data come 5 µs after the grant, so that pages that come only when the
 /// call returns are often late. Any value below 4.5 µs does.

@@ -206,6 +206,11 @@ impl Port for SimPort<'_> {
         }
     }
 
+    fn invalidations(&mut self) -> Option<u64> {
+        self.own.spend(costs::STATISTICS);
+        Some(self.own.memory.taken)
+    }
+
     fn new_slot(&mut self) -> Option<Slot> {
         self.own.free_slots.pop().map(Slot)
     }

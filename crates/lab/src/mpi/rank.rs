@@ -89,8 +89,30 @@ impl Rank {
         }
     }
 
-    /// Calls the endpoint at the process's time.
+    /// Calls the endpoint at the process's time, and tells it when the call has ended.
     pub fn call<T>(
+        &mut self,
+        sim: &mut Simulation,
+        call: impl FnOnce(&mut Endpoint, &mut SimPort<'_>, Duration) -> T,
+    ) -> T {
+        let result = self.call_now(sim, call);
+        self.endpoint.has_waited(Duration::from_nanos(self.ports.clock.0));
+        result
+    }
+
+    /// Calls the endpoint for something that takes no time of the process.
+    pub fn quietly<T>(
+        &mut self,
+        sim: &mut Simulation,
+        call: impl FnOnce(&mut Endpoint, &mut SimPort<'_>, Duration) -> T,
+    ) -> T {
+        let clock = self.ports.clock;
+        let result = self.call_now(sim, call);
+        self.ports.clock = clock;
+        result
+    }
+
+    fn call_now<T>(
         &mut self,
         sim: &mut Simulation,
         call: impl FnOnce(&mut Endpoint, &mut SimPort<'_>, Duration) -> T,
@@ -117,16 +139,11 @@ impl Rank {
         }
     }
 
-    /// The process has polled all the time from `since` until `now`, and nothing had come.
-    pub fn has_polled(&mut self, sim: &mut Simulation, since: Instant, now: Instant) {
-        let step = self.endpoint.settings().computes;
-        let mut at = since + step;
-        while at < now {
-            self.ports.clock = at;
-            let time = Duration::from_nanos(at.0);
-            self.endpoint.progress(&mut SimPort { sim, own: &mut self.ports }, time);
-            at = at + step;
+    /// The process has polled since its own time until now, and nothing had come.
+    pub fn has_polled(&mut self, now: Instant) {
+        if now > self.ports.clock {
+            self.ports.clock = now;
+            self.endpoint.has_waited(Duration::from_nanos(now.0));
         }
-        self.ports.clock = self.ports.clock.max(now);
     }
 }

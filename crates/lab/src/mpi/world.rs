@@ -2,7 +2,7 @@
 
 use super::costs;
 use super::memory::{Memory, Taken};
-use super::port::{self, Dial, Ports, SimPort, name, rank_of, token};
+use super::port::{self, Dial, Ports, name, rank_of, token};
 use super::rank::{Arrived, Rank, State};
 use super::script::{Op, Script};
 use std::collections::{HashMap, VecDeque};
@@ -188,8 +188,7 @@ impl World {
                 sim.set_timer(process.ports.clock, token(rank, port::WAKES));
                 return;
             }
-            let since = process.ports.clock;
-            process.has_polled(sim, since, sim.now());
+            process.has_polled(sim.now());
             let Some(arrived) = process.inbox.pop_front() else {
                 process.call(sim, |endpoint, port, now| endpoint.progress(port, now));
                 self.dial(sim, rank);
@@ -379,18 +378,6 @@ impl Rank {
     fn end(&mut self, req: u8) {
         self.open[usize::from(req)] -= 1;
         self.all_open -= 1;
-    }
-
-    /// Calls the endpoint for something that takes no time of the process.
-    fn quietly<T>(
-        &mut self,
-        sim: &mut Simulation,
-        call: impl FnOnce(&mut Endpoint, &mut SimPort<'_>, Duration) -> T,
-    ) -> T {
-        let clock = self.ports.clock;
-        let result = self.call(sim, call);
-        self.ports.clock = clock;
-        result
     }
 }
 
