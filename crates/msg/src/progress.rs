@@ -9,7 +9,7 @@ use crate::peer::Answer;
 use crate::port::{ConnectionId, Port, Work};
 use crate::post::{Body, Step};
 use crate::queue::{Posted, SendQueue};
-use crate::registrar::pages;
+use crate::registrar::{Held, pages};
 use crate::scheme::Moment;
 use std::time::Duration;
 
@@ -46,6 +46,20 @@ impl Endpoint {
             }
         }
         self.lost_peer(port, peer, Failure::Disconnected);
+    }
+
+    /// The program calls, and waits for something: brings in pages for data that may arrive at any time. To be called before
+    /// completions are taken, because a program that has computed may have many of them.
+    pub fn awaits(&mut self, port: &mut impl Port, now: Duration) {
+        self.calls(now);
+        if self.has_computed && self.settings.scheme.prefetches(Moment::WaitsAgain) {
+            self.prefetch_stale(port, now, |op| match op {
+                Op::Receive(Receive { state: ReceiveState::Matched(matched), .. }) if matched.granted => {
+                    Some(&matched.held)
+                }
+                _ => None,
+            });
+        }
     }
 
     /// The program calls, and waits for something: goes on with all that has room again. `now` must be given, because a
@@ -187,22 +201,24 @@ impl Endpoint {
         if !self.settings.scheme.prefetches(Moment::WaitsAgain) {
             return;
         }
-        let computed = self.computed;
-        let waits = |op: &Op| match op {
-            Op::Send(send) if send.state == SendState::Announced => self.registrar.is_stale(&send.held, computed),
-            Op::Receive(Receive { state: ReceiveState::Matched(matched), .. }) => {
-                self.registrar.is_stale(&matched.held, computed)
-            }
-            _ => false,
-        };
-        let stale: Vec<OpId> = self.ops.iter().filter(|(_, op)| waits(op)).map(|(op, _)| op as OpId).collect();
+        self.prefetch_stale(port, now, |op| match op {
+            Op::Send(send) if send.state == SendState::Announced => Some(&send.held),
+            Op::Receive(Receive { state: ReceiveState::Matched(matched), .. }) => Some(&matched.held),
+            _ => None,
+        });
+        self.synchronises(port, now);
+    }
+
+    /// Prefetches memory of operations of which pages may have gone while the program computed.
+    fn prefetch_stale(&mut self, port: &mut impl Port, now: Duration, held: impl Fn(&Op) -> Option<&Held>) {
+        let stale = |op: &Op| held(op).is_some_and(|held| self.registrar.is_stale(held, self.computed));
+        let stale: Vec<OpId> = self.ops.iter().filter(|(_, op)| stale(op)).map(|(op, _)| op as OpId).collect();
         for op in stale {
             match self.ops[op as usize] {
                 Op::Send(_) => self.prefetch_send(port, now, op, Moment::WaitsAgain),
                 _ => self.prefetch_receive(port, now, op, Moment::WaitsAgain),
             }
         }
-        self.synchronises(port, now);
     }
 
     /// Processes synchronise: prefetches windows of which pages may be gone (Li et al., VI).

@@ -101,6 +101,7 @@ impl Engine {
     /// Takes what the adapter has, and goes on with what has room.
     pub fn progress(&mut self) {
         let now = self.called();
+        self.protocol.awaits(&mut self.port, now);
         self.take_completions(now);
         self.look_for_events(now);
         self.protocol.progress(&mut self.port, now);

@@ -152,6 +152,7 @@ impl Mesh {
             self.poll_raw(node);
             return;
         }
+        self.with(node, |endpoint, port, now| endpoint.awaits(port, now));
         for _ in 0..most {
             let Some((end, completion)) = self.nodes[node].completions.pop_front() else { break };
             self.complete(end, completion);
