@@ -63,8 +63,8 @@ fn pages_that_are_taken_while_a_process_computes_are_missing_again() {
     assert_eq!((pinned.whole.taken, pinned.whole.faults), (0.0, 0.0));
     assert!(native.whole.taken > 500.0, "{native:?}");
     assert_eq!(native.whole.faults, 20.0, "each buffer in each round");
-    // The sender has prefetched before it computed; the receiver prefetches afterwards, when the message matches.
-    assert_eq!(enhanced.whole.faults, 10.0);
+    // Only the first receive, which matches after its process has computed, is prefetched in time.
+    assert_eq!(enhanced.whole.faults, 19.0);
     assert_eq!(optimal.whole.faults, 0.0);
     assert!(optimal.round < 1.01 * pinned.round && native.round > 1.1 * pinned.round, "{optimal:?} {native:?}");
 }

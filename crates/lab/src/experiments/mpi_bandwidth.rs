@@ -2,7 +2,7 @@
 
 use super::mpi_common::*;
 use crate::bench::Bench;
-use crate::claim::{Claim, Kind::Predicted};
+use crate::claim::{Claim, Kind::Predicted, Kind::Shaped};
 use crate::experiment::{Experiment, PaperFigure, Report};
 use crate::figure::Axis;
 use crate::mpi::measure::Found;
@@ -42,32 +42,31 @@ fn some(size: u64) -> u32 {
     }
 }
 
-const EACH: &str = "weir-msg prefetches for each message, 5 µs of each process, even if all pages are present. 64 KiB are on the wire for 10 \
-                    µs. M's tables suggest that M prefetches only when a region is registered for the first time, or when it \
-                    must.";
+const FIRST_ROUND: &str = "The first round has a registration and a prefetch of 5 µs on both sides.";
 
 fn run(bench: &Bench<'_>) -> Result<Report> {
     let curves = Curves::of(bench, Test::Bandwidth, some)?;
     let slower = |scheme: Scheme, least: u64| curves.worst([Scheme::PinDown, scheme], least, bandwidth);
+    // Both schemes prefetched with each operation when the claims that are shaped were judged first.
     let claims = vec![
         Claim::at_most(
-            Predicted,
+            Shaped,
             "Pin-down against ODP-Optimal, all sizes, worst",
             "similar performance",
             1.1,
             slower(Scheme::OdpOptimal, 1),
             "times",
         )
-        .lacks(EACH),
+        .lacks(FIRST_ROUND),
         Claim::at_most(
-            Predicted,
+            Shaped,
             "Pin-down against ODP-Enhanced, all sizes, worst",
             "similar performance",
             1.1,
             slower(Scheme::OdpEnhanced, 1),
             "times",
         )
-        .lacks(EACH),
+        .lacks(FIRST_ROUND),
         Claim::at_least(
             Predicted,
             "Pin-down against ODP-Native, from 32 KiB on, worst",

@@ -11,6 +11,7 @@
 //! | `rank`, `world` | a process, and all of them |
 //! | `osu` | latency, bandwidth, put and get between two processes |
 //! | `kernels` | patterns of communication like those of applications |
+//! | `pressure` | how often the operating system takes pages |
 //! | `measure` | runs on threads, and what comes of them |
 
 pub mod costs;
@@ -19,6 +20,7 @@ pub mod measure;
 mod memory;
 pub mod osu;
 mod port;
+pub mod pressure;
 mod rank;
 pub mod script;
 pub mod world;

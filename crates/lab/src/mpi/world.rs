@@ -189,6 +189,7 @@ impl World {
                 return;
             }
             process.has_polled(sim.now());
+            process.call(sim, |endpoint, port, now| endpoint.awaits(port, now));
             let Some(arrived) = process.inbox.pop_front() else {
                 process.call(sim, |endpoint, port, now| endpoint.progress(port, now));
                 self.dial(sim, rank);
