@@ -21,6 +21,9 @@ TARGET = ROOT / 'target/strangers'
 SENT = re.compile(r' \w+: (\d+) packets with .* \(process (\d+)\)$', re.MULTILINE)
 # Nothing remains when the command ends, or when this process ends.
 NAMESPACES = ('--net', '--pid', '--fork', '--kill-child', '--mount-proc')
+# Before a command: two network namespaces. Their addresses are of no loopback, at which libfabric does not look.
+ADDRESS_A, ADDRESS_B = '10.94.1.1', '10.94.1.2'
+STAGE = (HERE / 'hosts/stage.sh', ADDRESS_A, ADDRESS_B)
 # What the clients of registries say if they reach none: pip, and cargo with curl.
 UNREACHABLE = re.compile(
     r'Retrying \(Retry|NewConnectionError|ProxyError|(Connect|Read)Timeout|name resolution|resolve host|'

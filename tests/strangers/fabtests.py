@@ -1,4 +1,5 @@
-"""fabtests, libfabric's own tests, run by their own script over the provider verbs and what libfabric builds on it.
+"""fabtests, libfabric's own tests, run by their own script over the provider verbs and what libfabric builds on it, and
+over Weir's provider weir-odp.
 
 No registry of packages has them. They are built from a checkout (`--fabtests`), or from the tarball of the release that
 fits the distribution's libfabric.
@@ -17,7 +18,7 @@ import tarfile
 import tempfile
 import urllib.request
 
-from bed import HERE, TARGET, Case, Failure, Skip, Unreachable, complete, need, need_files, row, tail
+from bed import ADDRESS_A, ADDRESS_B, STAGE, TARGET, Case, Failure, Skip, Unreachable, complete, need, need_files, row, tail
 
 VERSION = '1.17.0'
 URL = f'https://github.com/ofiwg/libfabric/releases/download/v{VERSION}/fabtests-{VERSION}.tar.bz2'
@@ -27,9 +28,10 @@ PROVIDERS = {
     'verbs': 'verbs/quick.test',
     'verbs;ofi_rxm': 'ofi_rxm/verbs.test',
     'verbs;ofi_rxd': 'ofi_rxd/verbs.test',
+    # fabtests does not know it: with the combinations of another provider of reliable datagrams.
+    'weir-odp': 'ofi_rxm/verbs.test',
 }
-# libfabric does not look at the interface `lo`, so that both programs of one host use the address of host A.
-ADDRESS_A, ADDRESS_B = '10.94.1.1', '10.94.1.2'
+# On one host, both programs use the address of host A.
 HOSTS = {'one host': ADDRESS_A, 'two hosts': ADDRESS_B}
 LIMIT = 900
 # A test takes some seconds; on a busy machine more. ubertest is one test.
@@ -76,7 +78,7 @@ def run_sets(bed, name, provider, sets, client):
         raise Failure(f'no scripts/runfabtests.sh in {folder / "source"}')
     configurations = script.parent.parent / 'test_configs'
     begin = ['bash', script, '-v', '-T', TEST_LIMIT, '-p', folder / 'installed/bin', '-t', sets, '-u',
-             quick(configurations / PROVIDERS[provider], folder)]
+             quick(configurations / PROVIDERS[provider], folder, provider)]
 
     def run(name, *options):
         # The script looks for test_configs, which says what a provider does not offer, in its working directory, and
@@ -84,7 +86,7 @@ def run_sets(bed, name, provider, sets, client):
         with tempfile.TemporaryDirectory(prefix='weir-fabtests-') as work:
             pathlib.Path(work, 'test_configs').symlink_to(configurations)
             return bed.run([*begin, *options, provider, ADDRESS_A, client], name, LIMIT, {'TMPDIR': work},
-                           stage=(HERE / 'hosts/stage.sh', ADDRESS_A, ADDRESS_B), cwd=work)
+                           stage=STAGE, cwd=work)
 
     first = judge(run(name), sets, provider)
     races = first.races
@@ -101,14 +103,14 @@ def run_sets(bed, name, provider, sets, client):
     return first.row()
 
 
-def quick(configuration, folder):
-    """A copy of a configuration of `ubertest` that sends each size a few times, not for seconds."""
+def quick(configuration, folder, provider):
+    """A copy of a configuration of `ubertest` for a provider that sends each size a few times, not for seconds."""
     entries = []
     for entry in configuration.read_text().split('\n},'):
         if 'prov_name' in entry and 'FT_FLAG_QUICKTEST' not in entry:
             entry += '\n\ttest_flags: FT_FLAG_QUICKTEST'
-        entries.append(entry)
-    copy = folder / configuration.parent.name
+        entries.append(re.sub('prov_name: *[^,]*', f'prov_name: {provider}', entry))
+    copy = folder / re.sub('[^a-z]', '-', provider)
     copy.write_text('\n},'.join(entries))
     return copy
 

@@ -23,13 +23,14 @@ sys.dont_write_bytecode = True
 os.environ['PYTHONDONTWRITEBYTECODE'] = '1'
 import bindings
 import fabtests
+import imb
 import mpi4py_suite
 import rust
 import transfers
 from bed import Bed, Failure, Skip, Unreachable
 
 # Modules with `cases()`: a list of Case.
-PARTS = (mpi4py_suite, bindings, rust, transfers, fabtests)
+PARTS = (mpi4py_suite, imb, bindings, rust, transfers, fabtests)
 
 
 def main():
