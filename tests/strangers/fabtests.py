@@ -18,7 +18,8 @@ import tarfile
 import tempfile
 import urllib.request
 
-from bed import ADDRESS_A, ADDRESS_B, STAGE, TARGET, Case, Failure, Skip, Unreachable, complete, need, need_files, row, tail
+from bed import (ADDRESS_A, ADDRESS_B, HERE, STAGE, TARGET, Case, Failure, Skip, Unreachable, complete, need,
+                 need_files, row, tail)
 
 VERSION = '1.17.0'
 URL = f'https://github.com/ofiwg/libfabric/releases/download/v{VERSION}/fabtests-{VERSION}.tar.bz2'
@@ -31,6 +32,7 @@ PROVIDERS = {
     # fabtests does not know it: with the combinations of another provider of reliable datagrams.
     'weir-odp': 'ofi_rxm/verbs.test',
 }
+OWN_EXCLUSIONS = HERE / 'weir-odp.exclude'
 # On one host, both programs use the address of host A.
 HOSTS = {'one host': ADDRESS_A, 'two hosts': ADDRESS_B}
 LIMIT = 900
@@ -84,7 +86,7 @@ def run_sets(bed, name, provider, sets, client):
         # The script looks for test_configs, which says what a provider does not offer, in its working directory, and
         # leaves files there if it is ended.
         with tempfile.TemporaryDirectory(prefix='weir-fabtests-') as work:
-            pathlib.Path(work, 'test_configs').symlink_to(configurations)
+            configure(pathlib.Path(work, 'test_configs'), configurations)
             return bed.run([*begin, *options, provider, ADDRESS_A, client], name, LIMIT, {'TMPDIR': work},
                            stage=STAGE, cwd=work)
 
@@ -103,13 +105,24 @@ def run_sets(bed, name, provider, sets, client):
     return first.row()
 
 
+def configure(folder, configurations):
+    """A folder with fabtests' configurations of providers, and that of weir-odp."""
+    own = folder / 'weir-odp'
+    own.mkdir(parents=True)
+    (own / OWN_EXCLUSIONS.name).symlink_to(OWN_EXCLUSIONS)
+    for configuration in configurations.iterdir():
+        (folder / configuration.name).symlink_to(configuration)
+
+
 def quick(configuration, folder, provider):
     """A copy of a configuration of `ubertest` for a provider that sends each size a few times, not for seconds."""
     entries = []
     for entry in configuration.read_text().split('\n},'):
         if 'prov_name' in entry and 'FT_FLAG_QUICKTEST' not in entry:
             entry += '\n\ttest_flags: FT_FLAG_QUICKTEST'
-        entries.append(re.sub('prov_name: *[^,]*', f'prov_name: {provider}', entry))
+        entry = re.sub('prov_name: *[^,]*', f'prov_name: {provider}', entry)
+        # Progress without calls of the program is nothing that weir-odp offers.
+        entries.append(entry.replace(', FI_PROGRESS_AUTO', '') if provider == 'weir-odp' else entry)
     copy = folder / re.sub('[^a-z]', '-', provider)
     copy.write_text('\n},'.join(entries))
     return copy
