@@ -1,5 +1,5 @@
-"""mpi4py's own tests, over Open MPI and MPICH, both over UCX with RC and without shared memory, and over Open MPI, MPICH
-and Intel MPI by libfabric's provider weir-odp.
+"""mpi4py's own tests, over Open MPI and MPICH, both over UCX with RC and without shared memory, and over Open MPI,
+MPICH and Intel MPI by libfabric's provider weir-odp.
 
 The tests run in groups, so that a rank that waits for ever costs only its group. expected.txt names the tests that do
 not pass without Weir either.
@@ -35,7 +35,8 @@ MESSAGES = ('point to point', ONE_SIDED, 'collectives')
 NOT_OVER_FABRIC = ('*TestDatatypePickle*', '*TestUtilDTLib*', '*pkl5.TestMPI*.testISendAndRecv')
 # The same where acknowledgements take longer, because packets or pages are missing.
 NOT_IF_SLOW = ('*.testMany*',)
-SCHEMES = ('pin-down', 'odp-native', 'odp-enhanced', 'odp-optimal')
+DEFAULT_SCHEME = 'odp-optimal'
+SCHEMES = ('pin-down', 'odp-native', 'odp-enhanced', DEFAULT_SCHEME)
 LOSS = 'loss=0.01,seed=5'
 INVALIDATE = HERE / 'invalidate.py'
 SHORT_OPTIONS = ('--no-numpy', '-i', 'test_p2p', '-i', 'test_rma')
@@ -81,17 +82,20 @@ def cases():
 
 
 def runs_over_fabric():
-    """All groups with the default scheme, and the groups that send most with each scheme: also with loss, and while pages
-    are taken from the ranks."""
+    """All groups with the default scheme, and the groups that send most with each scheme: also while pages are taken
+    from the ranks, and with loss."""
     for mpi in (OPEN_FABRIC, MPICH_FABRIC, INTEL_FABRIC):
         yield from (Run(mpi, 2, group) for group in GROUPS if mpi is OPEN_FABRIC or group != NEW_PROCESSES)
-        yield from (Run(mpi, 4, group) for group in MESSAGES)
+        yield from (Run(mpi, 4, group) for group in (MESSAGES if mpi is OPEN_FABRIC else MESSAGES[-1:]))
     yield from (Run(OPEN_WINDOWS, ranks, ONE_SIDED) for ranks in (2, 4))
     for scheme in SCHEMES:
         for group in MESSAGES:
-            yield Run(OPEN_FABRIC, 2, group, scheme)
-            yield Run(OPEN_FABRIC, 2, group, scheme, faults=LOSS)
+            if scheme != DEFAULT_SCHEME:
+                yield Run(OPEN_FABRIC, 2, group, scheme)
             yield Run(OPEN_FABRIC, 2, group, scheme, invalidations=True)
+            # An ACK timeout for each packet that is lost takes minutes.
+            if scheme == DEFAULT_SCHEME or group == MESSAGES[0]:
+                yield Run(OPEN_FABRIC, 2, group, scheme, faults=LOSS)
 
 
 def run_group(bed, run):
@@ -103,7 +107,9 @@ def run_group(bed, run):
     if run.mpi.fabric:
         patterns += NOT_OVER_FABRIC + (NOT_IF_SLOW if run.faults or run.invalidations else ())
     selection = [word for pattern in patterns for word in ('-x', pattern)]
-    outcome = run_tests(bed, run, [*selection, *modules(run.group)], LIMIT)
+    # With the arrays of Python alone, a fifth of the variants.
+    fewer = ['--no-numpy'] if run.faults else []
+    outcome = run_tests(bed, run, [*fewer, *selection, *modules(run.group)], LIMIT)
     complaints = outcome.complaints(LIMIT, run.ranks)
     return row(outcome.passed, outcome.failed, outcome.skipped, complaints,
                [f'{entry.mpi}: {entry.pattern}: {entry.why}' for entry in known])
