@@ -1,6 +1,6 @@
 //! The options of a bench.
 
-use super::schemes::Own;
+use std::ffi::OsString;
 use std::path::Path;
 
 /// Options of a run.
@@ -21,6 +21,14 @@ pub struct Request<'a> {
     pub loggp: bool,
     /// `schemes`: a command of the user.
     pub own: Option<Own<'a>>,
+}
+
+/// A command that `schemes` runs instead of its usual applications.
+pub struct Own<'a> {
+    /// A command with a launcher.
+    pub command: &'a [OsString],
+    /// The time is the number behind this text in what the command prints; otherwise it is that of the whole command.
+    pub after: Option<&'a str>,
 }
 
 impl Request<'_> {

@@ -15,20 +15,11 @@ use anyhow::{Result, bail, ensure};
 use application::Application;
 use report::{Report, Row};
 use run::Job;
-use std::ffi::OsString;
 use std::process::ExitCode;
 use weir_stage::missing;
 
 /// The schemes, as `WEIR_ODP_SCHEME` has them: pinned memory first, with which the others are compared.
 const SCHEMES: [&str; 4] = ["pin-down", "odp-native", "odp-enhanced", "odp-optimal"];
-
-/// What the user wants to run instead of the usual applications.
-pub struct Own<'a> {
-    /// A command with a launcher.
-    pub command: &'a [OsString],
-    /// The time is the number behind this text in what the command prints; otherwise it is that of the whole command.
-    pub after: Option<&'a str>,
-}
 
 /// Names of the applications and what they are, for `--list`.
 pub fn applications() -> impl Iterator<Item = (&'static str, &'static str)> {

@@ -1,8 +1,8 @@
 //! A run of a program with a scheme.
 
-use super::Own;
 use super::application::{Application, Prepared, Proof};
 use super::summary::{self, Totals};
+use crate::request::Own;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::ffi::OsString;

@@ -21,9 +21,9 @@ pub const PREFETCH: Duration = Duration::from_micros(5);
 /// A look at the number of pages that the adapter has lost, in sysfs (M III.A, VII.B). A read of an open file there takes 0.9 µs
 /// in a virtual machine of ours. M's adapter may not tell processes apart; here each process has a count of its own, as with Weir.
 pub const STATISTICS: Duration = Duration::from_micros(1);
-/// From the call until the first [`CHUNK`] pages are present. Fitted on ODP-Optimal's page faults, less than 1 % of ODP-Native's (M
-/// VII.D.1): a receiver prefetches behind its grant, and data come 5 µs after the grant, so that pages that come only when the
-/// call returns are often late. Any value below 4.5 µs does.
+/// From the call until the first [`CHUNK`] pages are present. Chosen so that ODP-Optimal has few page faults (M VII.D.1): a
+/// receiver prefetches behind its grant, and data come 5 µs after the grant, so that pages that come only when the call
+/// returns are often late. Any value below 4.5 µs does.
 pub const FIRST_PAGES: Duration = Duration::from_micros(3);
 /// A missing page that is prefetched, after the first [`CHUNK`] and beside the process: mlx5 gives each call to a thread of the
 /// kernel (`system_unbound_wq`). The time is assumed, as for a page that is pinned; M fig. 3(b) has sizes up to 1 MiB, but the
