@@ -97,6 +97,7 @@ impl Carrier {
                 ("pml", "cm"),
                 ("mtl", "ofi"),
                 ("btl", "self"),
+                ("osc", "pt2pt"),
                 // Its default leaves out TCP.
                 ("mtl_ofi_provider_exclude", "none"),
             ],
