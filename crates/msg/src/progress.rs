@@ -1,6 +1,7 @@
 //! What goes on: completions, room that has become free, and prefetches while the program waits.
 
-use crate::endpoint::Endpoint;
+use crate::counters::Counters;
+use crate::endpoint::{Endpoint, Window};
 use crate::event::Failure;
 use crate::ids::{OpId, PeerId};
 use crate::message::Message;
@@ -233,10 +234,7 @@ impl Endpoint {
                 window.warmed.is_some_and(|(at, count)| at > waited || (count.is_some() && count == invalidations));
             if !fresh {
                 window.warmed = Some((now, invalidations));
-                let len = window.len.min(self.settings.window_prefetch);
-                port.prefetch(window.lkey, window.addr, len, window.writable);
-                self.counters.prefetches += 1;
-                self.counters.prefetched_pages += pages(window.addr, len);
+                prefetch_window(port, &mut self.counters, window, self.settings.window_prefetch);
             }
         }
     }
@@ -245,12 +243,17 @@ impl Endpoint {
     pub(crate) fn prefetch_registered(&mut self, port: &mut impl Port, now: Duration, lkey: u32) {
         if self.settings.scheme.prefetches(Moment::Registered) {
             let Some(window) = self.windows.iter().find(|window| window.lkey == lkey) else { return };
-            let len = window.len.min(self.settings.window_prefetch);
-            port.prefetch(lkey, window.addr, len, window.writable);
-            self.counters.prefetches += 1;
-            self.counters.prefetched_pages += pages(window.addr, len);
+            prefetch_window(port, &mut self.counters, window, self.settings.window_prefetch);
         } else {
             self.synchronises(port, now);
         }
     }
+}
+
+/// Prefetches the begin of a window, at most so many bytes.
+fn prefetch_window(port: &mut impl Port, counters: &mut Counters, window: &Window, most: u64) {
+    let len = window.len.min(most);
+    port.prefetch(window.lkey, window.addr, len, window.writable);
+    counters.prefetches += 1;
+    counters.prefetched_pages += pages(window.addr, len);
 }

@@ -60,7 +60,8 @@ pub unsafe extern "C" fn open(
         };
         let remote_writes = info.caps & FI_RMA != 0 && info.caps & FI_REMOTE_WRITE != 0;
         let reports = Reports::new(remote_writes);
-        let (engine, peers, min_multi_recv, scheme) = (None, Vec::new(), MIN_MULTI_RECV, None);
+        let (engine, peers, min_multi_recv) = (None, Vec::new(), MIN_MULTI_RECV);
+        let scheme = domain.settings.scheme;
         let state = Mutex::new(State { bindings, engine, peers, min_multi_recv, scheme, reports });
         // SAFETY: the program's domain is that of an Arc.
         let domain = unsafe { objects::share(domain) };
@@ -189,7 +190,7 @@ fn enable(endpoint: &EndpointObject) -> c_int {
         let counters: Vec<Arc<Counter>> = counters.iter().map(|(_, counter)| counter.clone()).collect();
         let queues = [transmit.queue.clone(), receive.queue.clone()];
         let Domain { adapter, settings, keys, .. } = &*endpoint.domain;
-        let settings = Settings { scheme: state.scheme.unwrap_or(settings.scheme), ..*settings };
+        let settings = Settings { scheme: state.scheme, ..*settings };
         match Engine::new(adapter, endpoint.address, settings, keys) {
             Ok(engine) => state.engine = Some(engine),
             Err(error) => {

@@ -32,8 +32,8 @@ pub struct State {
     pub peers: Vec<Option<PeerId>>,
     /// A receive for several messages ends when fewer bytes are left.
     pub min_multi_recv: u64,
-    /// What the program has chosen for this endpoint instead of the environment's.
-    pub scheme: Option<weir_msg::Scheme>,
+    /// The domain's, unless the program has chosen another one for this endpoint.
+    pub scheme: weir_msg::Scheme,
     pub reports: Reports,
 }
 

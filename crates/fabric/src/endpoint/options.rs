@@ -25,10 +25,7 @@ pub unsafe extern "C" fn getopt(
         let Ok(state) = endpoint.state.lock() else { return -FI_EOTHER };
         let bytes = match (level, name) {
             (FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV) => (state.min_multi_recv as usize).to_ne_bytes().to_vec(),
-            (FI_OPT_ENDPOINT, WEIR_ODP_OPT_SCHEME) => {
-                let scheme = state.scheme.unwrap_or(endpoint.domain.settings.scheme);
-                [scheme.name().as_bytes(), &[0]].concat()
-            }
+            (FI_OPT_ENDPOINT, WEIR_ODP_OPT_SCHEME) => [state.scheme.name().as_bytes(), &[0]].concat(),
             _ => return -FI_ENOPROTOOPT,
         };
         // SAFETY: the program's place for the value, and its length.
@@ -75,6 +72,6 @@ fn set_scheme(endpoint: &EndpointObject, state: &mut State, name: &[u8]) -> c_in
         crate::core::warn(FI_LOG_EP_CTRL, "WEIR_ODP_OPT_SCHEME: the adapter has no on-demand paging for RC");
         return -FI_EOPNOTSUPP;
     }
-    state.scheme = Some(scheme);
+    state.scheme = scheme;
     0
 }
