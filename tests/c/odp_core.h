@@ -3,35 +3,7 @@
 #define ODP_CORE_H
 
 #include "odp_buffer.h"
-#include <sys/resource.h>
-
-/* Work on a page that stays within the cache: `rounds` rounds of a hash over its words. */
-static inline void compute(uint64_t *page, int rounds)
-{
-	uint64_t x = page[0];
-
-	for (int r = 0; r < rounds; r++)
-		for (int i = 0; i < PAGE / 8; i++)
-			page[i] = x = (x ^ page[i]) * 0x9e3779b97f4a7c15 + r;
-}
-
-static inline double cpu_of(const struct rusage *used)
-{
-	return used->ru_utime.tv_sec + used->ru_stime.tv_sec + (used->ru_utime.tv_usec + used->ru_stime.tv_usec) * 1e-6;
-}
-
-/* Seconds for which this thread was runnable but had no core. */
-static inline double waited_for_core(void)
-{
-	FILE *file = fopen("/proc/thread-self/schedstat", "r");
-	double ran, waited = 0;
-
-	if (file && fscanf(file, "%lf %lf", &ran, &waited) != 2)
-		waited = 0;
-	if (file)
-		fclose(file);
-	return waited * 1e-9;
-}
+#include "odp_work.h"
 
 /*
  * The client registers `communication` bytes and READs all of them from the server. Then it computes on random pages
@@ -69,7 +41,7 @@ static inline void out_of_core(struct conn *c, size_t communication, size_t comp
 	getrusage(RUSAGE_SELF, &before);
 	for (int pass = 0; client && pass < passes; pass++)
 		for (size_t i = 0; i < pages; i++)
-			compute((uint64_t *)(work + draw(pages) * PAGE), rounds);
+			compute((uint64_t *)(work + draw(pages) * PAGE), PAGE / 8, rounds);
 	computed = now();
 	getrusage(RUSAGE_SELF, &after);
 	waited = waited_for_core() - waited;
@@ -80,10 +52,7 @@ static inline void out_of_core(struct conn *c, size_t communication, size_t comp
 		wrong |= memcmp(b.at + at, expected, len) != 0;
 	}
 	if (client)
-		printf("{\"what\":\"out of core\",\"memory\":\"%s\",\"exchange\":%.3f,\"compute\":%.3f,\"others\":%.3f,\"cpu\":%.3f,"
-		       "\"from_swap\":%ld,\"wrong\":%s}\n",
-		       memory_name[memory], exchanged - start, computed - exchanged, waited,
-		       cpu_of(&after) - cpu_of(&before), after.ru_majflt - before.ru_majflt, wrong ? "true" : "false");
+		print_times(memory_name[memory], exchanged - start, computed - exchanged, waited, &before, &after, wrong);
 	free(expected);
 	buffer_close(&b);
 }

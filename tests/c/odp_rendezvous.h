@@ -47,7 +47,7 @@ static inline void work(double us)
 	static uint64_t page[PAGE / 8];
 
 	for (double start = now(); us_since(start) < us;)
-		compute(page, 4);
+		compute(page, PAGE / 8, 4);
 }
 
 /*

@@ -119,6 +119,8 @@ struct Alone {
     what: &'static str,
     /// Its rows, if it has any, for `--list`.
     rows: fn() -> Vec<Row>,
+    /// Other parts that can be named, and what they are.
+    parts: fn() -> Vec<(&'static str, &'static str)>,
     run: fn(&Request<'_>) -> Result<ExitCode>,
 }
 
@@ -127,90 +129,105 @@ const ALONE: [Alone; 15] = [
         name: "analyze",
         what: "captures: bytes per second of one core, against tshark (only when named, alone)",
         rows: Vec::new,
+        parts: Vec::new,
         run: analyze::run,
     },
     Alone {
         name: "busy",
         what: "latency beside one busy loop per core, against UCX over TCP (only when named, alone)",
         rows: busy_machine::rows,
+        parts: Vec::new,
         run: busy_machine::run,
     },
     Alone {
         name: "capture",
         what: "what a capture costs, of headers, in memory, and of whole packets (only when named, alone)",
         rows: capture::rows,
+        parts: Vec::new,
         run: capture::run,
     },
     Alone {
         name: "cm",
         what: "connections of librdmacm that are set up and torn down, by cmtime (only when named, alone)",
         rows: cm::rows,
+        parts: Vec::new,
         run: cm::run,
     },
     Alone {
         name: "doctor",
         what: "what `weir doctor` costs, against the same program without it (only when named, alone)",
         rows: doctor::rows,
+        parts: Vec::new,
         run: doctor::run,
     },
     Alone {
         name: "ecosystem",
         what: "UCX, libfabric and Open MPI over Weir, against themselves over TCP (only when named, alone)",
         rows: ecosystem::rows,
+        parts: Vec::new,
         run: ecosystem::run,
     },
     Alone {
         name: "guards",
         what: "what `--guard auto` costs where no guard has to act (only when named, alone)",
         rows: guards::rows,
+        parts: Vec::new,
         run: guards::run,
     },
     Alone {
         name: "messages",
         what: "MPI over weir-odp, against itself over libfabric's tcp and UCX (only when named, alone)",
         rows: messages::rows,
+        parts: Vec::new,
         run: messages::run,
     },
     Alone {
         name: "odp",
         what: "on-demand paging: warm, cold, prefetched, figures; --loggp: a model (only when named, alone)",
         rows: Vec::new,
+        parts: Vec::new,
         run: odp::run,
     },
     Alone {
         name: "out-of-core",
         what: "pinned and ODP memory when memory is short, by verbs and by mpi (root; only when named, alone)",
         rows: Vec::new,
+        parts: out_of_core::ways,
         run: out_of_core::run,
     },
     Alone {
         name: "same-host",
         what: "two processes of one host, against UCX over shared memory (only when named, alone)",
         rows: same_host::rows,
+        parts: Vec::new,
         run: same_host::run,
     },
     Alone {
         name: "scale",
         what: "1 to 64 pairs of processes at once, and 1,000 processes (root; only when named, alone)",
         rows: Vec::new,
+        parts: Vec::new,
         run: scale::run,
     },
     Alone {
         name: SCHEMES,
         what: "MPI programs over weir-odp with each registration scheme (only when named, alone; or `-- COMMAND`)",
         rows: Vec::new,
+        parts: schemes::applications,
         run: schemes::run,
     },
     Alone {
         name: "sim",
         what: "the simulator: packets per second, a packet flood, 1,024 hosts (only when named, alone)",
         rows: Vec::new,
+        parts: Vec::new,
         run: sim::run,
     },
     Alone {
         name: "sweep",
         what: "all operations and sizes against UCX over TCP (only when named, alone)",
         rows: Vec::new,
+        parts: Vec::new,
         run: sweep::run,
     },
 ];
@@ -249,7 +266,7 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
         let others = "cannot run with other benches; use: weir bench";
         ensure!(args.names[0] == *name, "`{name}` {others} {name}");
         let names = &args.names[1..];
-        let selects = !(bench.rows)().is_empty() || [SCHEMES, "out-of-core"].contains(name);
+        let selects = !(bench.rows)().is_empty() || !(bench.parts)().is_empty();
         ensure!(names.is_empty() || selects, "`{name}` {others} {name}");
         let own = (!args.command.is_empty()).then(|| Own { command: &args.command, after: args.after.as_deref() });
         let BenchArgs { quick, rounds, json, check, loggp, .. } = args;
@@ -266,14 +283,12 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
 }
 
 fn list() {
-    for Alone { name, what, rows, .. } in &ALONE {
+    for Alone { name, what, rows, parts, .. } in &ALONE {
         println!("{name:24}  {what}");
         for row in rows() {
             list_row(&row, "  ", "");
         }
-        if *name == SCHEMES {
-            schemes::applications().for_each(|(name, what)| println!("  {name:22}  {what}"));
-        }
+        parts().iter().for_each(|(name, what)| println!("  {name:22}  {what}"));
     }
     for row in rows::all() {
         list_row(&row, "", if row.by_default { "" } else { " (only when named)" });

@@ -22,43 +22,51 @@ pub fn run(request: &Request<'_>) -> Result<ExitCode> {
 pub fn rows() -> Vec<Row> {
     use Library::{Mpich, OpenMpi};
     use Test::{Bandwidth, Get, Latency, Put};
-    vec![
-        row("ompi-lat-8", "Open MPI, messages of 8 B, half round trip, median", OpenMpi, Latency, 8),
-        row("ompi-64k", "Open MPI, windows of 64 messages of 64 KiB", OpenMpi, Bandwidth, 64 * KIB),
-        row("ompi-1m", "Open MPI, windows of 16 messages of 1 MiB", OpenMpi, Bandwidth, MIB),
-        row("ompi-put-8", "Open MPI, lock, put 8 B, unlock, median", OpenMpi, Put, 8),
-        row("ompi-put-64k", "Open MPI, lock, put 64 KiB, unlock, median", OpenMpi, Put, 64 * KIB),
-        row("ompi-get-8", "Open MPI, lock, get 8 B, unlock, median", OpenMpi, Get, 8),
-        row("ompi-get-64k", "Open MPI, lock, get 64 KiB, unlock, median", OpenMpi, Get, 64 * KIB),
-        row("mpich-lat-8", "MPICH, messages of 8 B, half round trip, median", Mpich, Latency, 8),
-        row("mpich-64k", "MPICH, windows of 64 messages of 64 KiB", Mpich, Bandwidth, 64 * KIB),
-        row("mpich-1m", "MPICH, windows of 16 messages of 1 MiB", Mpich, Bandwidth, MIB),
-        row("mpich-put-8", "MPICH, lock, put 8 B, unlock, median", Mpich, Put, 8),
-        row("mpich-put-64k", "MPICH, lock, put 64 KiB, unlock, median", Mpich, Put, 64 * KIB),
-        row("mpich-get-8", "MPICH, lock, get 8 B, unlock, median", Mpich, Get, 8),
-        row("mpich-get-64k", "MPICH, lock, get 64 KiB, unlock, median", Mpich, Get, 64 * KIB),
-        row("host-ompi-lat-8", "Open MPI, messages of 8 B, half round trip, median", OpenMpi, Latency, 8),
-        row("host-ompi-64k", "Open MPI, windows of 64 messages of 64 KiB", OpenMpi, Bandwidth, 64 * KIB),
-        row("host-ompi-1m", "Open MPI, windows of 16 messages of 1 MiB", OpenMpi, Bandwidth, MIB),
-        row("host-ompi-put-8", "Open MPI, lock, put 8 B, unlock, median", OpenMpi, Put, 8),
-        row("host-ompi-put-64k", "Open MPI, lock, put 64 KiB, unlock, median", OpenMpi, Put, 64 * KIB),
-        row("host-ompi-get-8", "Open MPI, lock, get 8 B, unlock, median", OpenMpi, Get, 8),
-        row("host-ompi-get-64k", "Open MPI, lock, get 64 KiB, unlock, median", OpenMpi, Get, 64 * KIB),
-        row("host-mpich-lat-8", "MPICH, messages of 8 B, half round trip, median", Mpich, Latency, 8),
-        row("host-mpich-64k", "MPICH, windows of 64 messages of 64 KiB", Mpich, Bandwidth, 64 * KIB),
-        row("host-mpich-1m", "MPICH, windows of 16 messages of 1 MiB", Mpich, Bandwidth, MIB),
-        row("host-mpich-put-8", "MPICH, lock, put 8 B, unlock, median", Mpich, Put, 8),
-        row("host-mpich-put-64k", "MPICH, lock, put 64 KiB, unlock, median", Mpich, Put, 64 * KIB),
-        row("host-mpich-get-8", "MPICH, lock, get 8 B, unlock, median", Mpich, Get, 8),
-        row("host-mpich-get-64k", "MPICH, lock, get 64 KiB, unlock, median", Mpich, Get, 64 * KIB),
-    ]
+    let pairs = [
+        pair(
+            ["ompi-lat-8", "host-ompi-lat-8"],
+            "Open MPI, messages of 8 B, half round trip, median",
+            OpenMpi,
+            Latency,
+            8,
+        ),
+        pair(["ompi-64k", "host-ompi-64k"], "Open MPI, windows of 64 messages of 64 KiB", OpenMpi, Bandwidth, 64 * KIB),
+        pair(["ompi-1m", "host-ompi-1m"], "Open MPI, windows of 16 messages of 1 MiB", OpenMpi, Bandwidth, MIB),
+        pair(["ompi-put-8", "host-ompi-put-8"], "Open MPI, lock, put 8 B, unlock, median", OpenMpi, Put, 8),
+        pair(
+            ["ompi-put-64k", "host-ompi-put-64k"],
+            "Open MPI, lock, put 64 KiB, unlock, median",
+            OpenMpi,
+            Put,
+            64 * KIB,
+        ),
+        pair(["ompi-get-8", "host-ompi-get-8"], "Open MPI, lock, get 8 B, unlock, median", OpenMpi, Get, 8),
+        pair(
+            ["ompi-get-64k", "host-ompi-get-64k"],
+            "Open MPI, lock, get 64 KiB, unlock, median",
+            OpenMpi,
+            Get,
+            64 * KIB,
+        ),
+        pair(["mpich-lat-8", "host-mpich-lat-8"], "MPICH, messages of 8 B, half round trip, median", Mpich, Latency, 8),
+        pair(["mpich-64k", "host-mpich-64k"], "MPICH, windows of 64 messages of 64 KiB", Mpich, Bandwidth, 64 * KIB),
+        pair(["mpich-1m", "host-mpich-1m"], "MPICH, windows of 16 messages of 1 MiB", Mpich, Bandwidth, MIB),
+        pair(["mpich-put-8", "host-mpich-put-8"], "MPICH, lock, put 8 B, unlock, median", Mpich, Put, 8),
+        pair(["mpich-put-64k", "host-mpich-put-64k"], "MPICH, lock, put 64 KiB, unlock, median", Mpich, Put, 64 * KIB),
+        pair(["mpich-get-8", "host-mpich-get-8"], "MPICH, lock, get 8 B, unlock, median", Mpich, Get, 8),
+        pair(["mpich-get-64k", "host-mpich-get-64k"], "MPICH, lock, get 64 KiB, unlock, median", Mpich, Get, 64 * KIB),
+    ];
+    pairs.into_iter().flatten().collect()
 }
 
-fn row(name: &'static str, what: &'static str, library: Library, test: Test, size: usize) -> Row {
+/// A row between two namespaces, and the same on one host.
+fn pair(names: [&'static str; 2], what: &'static str, library: Library, test: Test, size: usize) -> [Row; 2] {
     let of = |over| Measurement::Mpi(Speed { library, over, test, size });
     let bar = if test == Test::Bandwidth { Bar::AtLeast(1.0) } else { Bar::AtMost(1.0) };
-    let against = [Carrier::FabricTcp, Carrier::UcxTcp].map(|over| Comparison::with_bar(of(over), bar));
-    Row::new(name, what, of(Carrier::WeirOdp), against.into())
+    names.map(|name| {
+        let against = [Carrier::FabricTcp, Carrier::UcxTcp].map(|over| Comparison::with_bar(of(over), bar));
+        Row::new(name, what, of(Carrier::WeirOdp), against.into())
+    })
 }
 
 #[cfg(test)]

@@ -133,22 +133,28 @@ pub fn render(outcomes: &[Outcome]) -> String {
             outcome.cores_ns.map_or("–".into(), |c| format!("{:.0}–{:.0}", c.min, c.max)),
         ]);
     }
-    let width = |column: usize| lines.iter().map(|l| l[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..9).map(width).collect();
-    let mut text = String::new();
-    for line in &lines {
-        let cells = line.iter().zip(&widths).enumerate().map(|(i, (cell, &width))| match i {
-            1 | 3 | 4 => format!("{cell:>width$}"),
-            _ => format!("{cell:<width$}"),
-        });
-        let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
-    }
+    let mut text = columns(&lines, |column| matches!(column, 1 | 3 | 4));
     let mut last_note = "";
     for outcome in outcomes {
         if let Some(note) = outcome.note.as_deref().filter(|&note| note != last_note) {
             let _ = writeln!(text, "{}: {note}", outcome.name);
             last_note = note;
         }
+    }
+    text
+}
+
+/// Lines of cells, of one width in each column; the cells of a column that `ends_together` begin with blanks.
+pub fn columns(lines: &[impl AsRef<[String]>], ends_together: impl Fn(usize) -> bool) -> String {
+    let lines: Vec<&[String]> = lines.iter().map(AsRef::as_ref).collect();
+    let width = |column: usize| lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..).map_while(width).collect();
+    let mut text = String::new();
+    for line in &lines {
+        let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
+            if ends_together(column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+        });
+        let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
     }
     text
 }

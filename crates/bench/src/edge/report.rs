@@ -5,7 +5,7 @@ use super::configuration::Configuration;
 use super::failure::{FailureRow, Phase};
 use super::row::Row;
 use super::settings::Settings;
-use crate::table::Spread;
+use crate::table::{Spread, columns};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -127,7 +127,7 @@ impl Report {
                 format!("{:.2} s", row.server.cpu_seconds),
             ]);
         }
-        columns(&lines, 3)
+        columns(&lines, |column| column >= 3)
     }
 
     fn failures(&self) -> String {
@@ -160,7 +160,7 @@ impl Report {
             let rest = times.into_iter().chain([row.again.to_string(), one.failed_operations.to_string()]);
             lines.push(what.into_iter().chain(figures).chain(rest).collect());
         }
-        let mut text = columns(&lines, 3);
+        let mut text = columns(&lines, |column| column >= 3);
         for (one, why) in self.failures.iter().filter_map(|one| Some((one, one.why.as_ref()?))) {
             let _ = writeln!(
                 text,
@@ -187,7 +187,7 @@ impl Report {
         }
         format!(
             "CPU time for each packet with bytes of operations, and of the side's CPU time:\n{}",
-            columns(&lines, 4)
+            columns(&lines, |column| column >= 4)
         )
     }
 
@@ -207,7 +207,7 @@ impl Report {
                 one.ratio.map_or("–".into(), |ratio| format!("{:.2}–{:.2}", ratio.min, ratio.max)),
             ]);
         }
-        let mut text = if lines.len() > 1 { columns(&lines, 3) } else { String::new() };
+        let mut text = if lines.len() > 1 { columns(&lines, |column| column >= 3) } else { String::new() };
         for (one, lost) in self.comparisons.iter().filter_map(|one| Some((one, one.lost?))) {
             let percent = lost * 100.0;
             let _ = writeln!(text, "{} MTU {}, {}: {percent:.2} % were lost", one.links, one.mtu, one.against);
@@ -220,20 +220,6 @@ impl Report {
         }
         text
     }
-}
-
-/// Lines of cells of one width; those from column `right` on end together.
-fn columns(lines: &[Vec<String>], right: usize) -> String {
-    let width = |column: usize| lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max();
-    let mut text = String::new();
-    for line in lines {
-        let cells = line.iter().enumerate().map(|(column, cell)| match width(column).unwrap_or(0) {
-            width if column >= right => format!("{cell:>width$}"),
-            width => format!("{cell:<width$}"),
-        });
-        let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
-    }
-    text
 }
 
 #[cfg(test)]

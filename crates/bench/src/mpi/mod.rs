@@ -8,7 +8,7 @@ use super::under_weir;
 use anyhow::{Context, Error, Result, ensure};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -71,19 +71,10 @@ impl Programs {
     pub fn run(&mut self, stage: &Stage, speed: &Speed, seconds: f64) -> Result<f64> {
         let Speed { library, over, test, size } = *speed;
         let build = library.build(over);
-        let launcher = build.launcher().map_err(Error::msg)?;
         let folder = self.build(build)?.path();
-        // All ranks end with the launcher: they have process groups of their own.
-        let alone = nix::unistd::geteuid().is_root().then(|| locate("unshare")).transpose()?;
-        let first = alone.as_ref().unwrap_or(&launcher);
-        let mut command =
-            if over.is_weir() { under_weir::command(stage, Side::A, first)? } else { stage.command(Side::A, first) };
-        if alone.is_some() {
-            command.args(["--pid", "--fork", "--kill-child"]).arg(&launcher);
-        }
-        files(&mut command, folder);
+        let mut command = launch(stage, build, over.is_weir(), folder)?;
         if build == Build::OpenMpi {
-            prepare_open_mpi(&mut command, stage, folder);
+            prepare_open_mpi(&mut command, stage);
             for (name, value) in over.components(stage) {
                 command.args(["--mca", name, value]);
             }
@@ -102,7 +93,11 @@ impl Programs {
     fn build(&mut self, build: Build) -> Result<&TempDir> {
         match self.built.entry(build) {
             Entry::Occupied(built) => Ok(built.into_mut()),
-            Entry::Vacant(place) => Ok(place.insert(compile(build, "speed", SOURCE)?)),
+            Entry::Vacant(place) => {
+                let folder = tempfile::tempdir()?;
+                compile(build, folder.path(), "speed", &[("speed.c", SOURCE)], &[])?;
+                Ok(place.insert(folder))
+            }
         }
     }
 }
@@ -123,21 +118,23 @@ impl Test {
     }
 }
 
-/// A new folder with a program for the build.
-pub fn compile(build: Build, name: &str, source: &str) -> Result<TempDir> {
-    let folder = tempfile::tempdir()?;
-    let file = folder.path().join(format!("{name}.c"));
-    std::fs::write(&file, source)?;
-    let mut compiler = Command::new(build.compiler().map_err(Error::msg)?);
-    compiler.args(["-O2", "-Wall", "-Wextra", "-o"]).arg(folder.path().join(name)).arg(&file);
-    let output = compiler.output().with_context(|| format!("{build:?}: mpicc"))?;
-    ensure!(output.status.success(), "{build:?}: mpicc: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(folder)
+/// The launcher of a build on side A, over Weir or not. As root, all ranks end with it, although they have process groups of
+/// their own. Files go to `folder`: they have names of process IDs, which other namespaces have too.
+pub fn launch(stage: &Stage, build: Build, over_weir: bool, folder: &Path) -> Result<Command> {
+    let launcher = build.launcher().map_err(Error::msg)?;
+    let alone = nix::unistd::geteuid().is_root().then(|| locate("unshare")).transpose()?;
+    let first = alone.as_ref().unwrap_or(&launcher);
+    let mut command =
+        if over_weir { under_weir::command(stage, Side::A, first)? } else { stage.command(Side::A, first) };
+    if alone.is_some() {
+        command.args(["--pid", "--fork", "--kill-child"]).arg(&launcher);
+    }
+    command.env("TMPDIR", folder).env("WEIR_RUN_DIR", folder);
+    Ok(command)
 }
 
-/// What Open MPI's launcher needs for two ranks on a stage; its files go to `folder`.
-pub fn prepare_open_mpi(command: &mut Command, stage: &Stage, folder: &Path) {
-    files(command, folder);
+/// What Open MPI's launcher needs for two ranks on a stage.
+pub fn prepare_open_mpi(command: &mut Command, stage: &Stage) {
     // A rank needs its core: neither an affinity of the launcher's nor offers of the core.
     let words = "--allow-run-as-root --oversubscribe --bind-to none --mca mpi_yield_when_idle 0 -np 2";
     command.args(words.split(' '));
@@ -148,9 +145,17 @@ pub fn prepare_open_mpi(command: &mut Command, stage: &Stage, folder: &Path) {
     }
 }
 
-/// Files there have names of process IDs, which other namespaces have too.
-fn files(command: &mut Command, folder: &Path) {
-    command.env("TMPDIR", folder).env("WEIR_RUN_DIR", folder);
+/// Writes files with their texts to a folder, and compiles the first one, with further options. Returns the program.
+pub fn compile(build: Build, folder: &Path, name: &str, files: &[(&str, &str)], options: &[&str]) -> Result<PathBuf> {
+    for (file, text) in files {
+        std::fs::write(folder.join(file), text).with_context(|| format!("writing {file}"))?;
+    }
+    let program = folder.join(name);
+    let mut compiler = Command::new(build.compiler().map_err(Error::msg)?);
+    compiler.args(["-O2", "-Wall", "-Wextra", "-o"]).arg(&program).arg(folder.join(files[0].0)).args(options);
+    let output = compiler.output().with_context(|| format!("{build:?}: mpicc"))?;
+    ensure!(output.status.success(), "{build:?}: mpicc: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(program)
 }
 
 /// A script that takes the program as its arguments: each rank runs on the core and in the namespace of its side, rank 1 after

@@ -7,13 +7,11 @@
  * many as there are. It prints the times as `weir-odp core` does; MEMORY is the name that it prints. Afterwards, outside of
  * the measured time, it compares the bytes that it has received.
  */
+#include "odp_work.h"
 #include <mpi.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #define PAGE 4096
 #define CHUNK ((size_t)1 << 20)
@@ -51,35 +49,6 @@ static void pattern(uint8_t *at, size_t len, size_t from)
 	}
 }
 
-/* Work on a page that stays within the cache. */
-static void compute(uint64_t *page, int rounds)
-{
-	uint64_t x = page[0];
-
-	for (int r = 0; r < rounds; r++)
-		for (int i = 0; i < PAGE / 8; i++)
-			page[i] = x = (x ^ page[i]) * 0x9e3779b97f4a7c15 + (uint64_t)r;
-}
-
-/* Seconds for which this thread was runnable but had no core. */
-static double waited_for_core(void)
-{
-	FILE *file = fopen("/proc/thread-self/schedstat", "r");
-	double ran, waited = 0;
-
-	if (file && fscanf(file, "%lf %lf", &ran, &waited) != 2)
-		waited = 0;
-	if (file)
-		fclose(file);
-	return waited * 1e-9;
-}
-
-static double cpu_of(const struct rusage *used)
-{
-	return (double)(used->ru_utime.tv_sec + used->ru_stime.tv_sec) +
-	       (double)(used->ru_utime.tv_usec + used->ru_stime.tv_usec) * 1e-6;
-}
-
 static void receive_and_compute(const char *memory, uint8_t *buffer, size_t communication, size_t computation, int passes,
 				int rounds)
 {
@@ -96,7 +65,7 @@ static void receive_and_compute(const char *memory, uint8_t *buffer, size_t comm
 	getrusage(RUSAGE_SELF, &before);
 	for (int pass = 0; pass < passes; pass++)
 		for (size_t i = 0; i < pages; i++)
-			compute((uint64_t *)(work + (state = mix(state + 1)) % pages * PAGE), rounds);
+			compute((uint64_t *)(work + (state = mix(state + 1)) % pages * PAGE), PAGE / 8, rounds);
 	double computed = MPI_Wtime();
 	getrusage(RUSAGE_SELF, &after);
 	waited = waited_for_core() - waited;
@@ -104,10 +73,7 @@ static void receive_and_compute(const char *memory, uint8_t *buffer, size_t comm
 		pattern(expected, CHUNK, at);
 		wrong |= memcmp(buffer + at, expected, CHUNK) != 0;
 	}
-	printf("{\"what\":\"out of core\",\"memory\":\"%s\",\"exchange\":%.3f,\"compute\":%.3f,\"others\":%.3f,\"cpu\":%.3f,"
-	       "\"from_swap\":%ld,\"wrong\":%s}\n",
-	       memory, exchanged - start, computed - exchanged, waited, cpu_of(&after) - cpu_of(&before),
-	       after.ru_majflt - before.ru_majflt, wrong ? "true" : "false");
+	print_times(memory, exchanged - start, computed - exchanged, waited, &before, &after, wrong);
 	free(expected);
 }
 

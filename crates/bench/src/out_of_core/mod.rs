@@ -38,17 +38,22 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// Time limit of the runs by verbs, and of those by MPI.
 const BOUND: Duration = Duration::from_secs(115);
 const TICK: Duration = Duration::from_millis(20);
-/// What the user can name.
-const WAYS: [&str; 2] = ["verbs", "mpi"];
+/// What the user can name, and what it is.
+const WAYS: [(&str, &str); 2] = [("verbs", "READs of weir-odp"), ("mpi", "messages of Open MPI over weir-odp")];
+
+/// The names of the ways to exchange the buffer, for `--list`.
+pub fn ways() -> Vec<(&'static str, &'static str)> {
+    WAYS.to_vec()
+}
 
 /// Measures and prints the report.
 pub fn run(request: &Request<'_>) -> Result<ExitCode> {
     ensure!(nix::unistd::geteuid().is_root(), "out-of-core needs root: it limits memory and adds a swap file");
-    if let Some(unknown) = request.names.iter().find(|name| !WAYS.contains(&name.as_str())) {
+    if let Some(unknown) = request.names.iter().find(|name| !WAYS.iter().any(|(way, _)| way == name)) {
         bail!("out-of-core runs by verbs or by mpi, not by {unknown}");
     }
     odp::program()?;
-    let ways = ways(request.names)?;
+    let ways = chosen(request.names)?;
     Interrupt::block_sigpipe()?;
     let measured = measure(&ways);
     // The swap file is removed, so SIGPIPE may end the process.
@@ -64,7 +69,7 @@ pub fn run(request: &Request<'_>) -> Result<ExitCode> {
 }
 
 /// What the user wants to run, and what can run here.
-fn ways(names: &[String]) -> Result<Vec<Way>> {
+fn chosen(names: &[String]) -> Result<Vec<Way>> {
     let named = |way: &str| names.iter().any(|name| name == way);
     let mut ways = vec![];
     if names.is_empty() || named("verbs") {

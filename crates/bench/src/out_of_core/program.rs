@@ -1,11 +1,11 @@
 //! The two programs that need much memory: `weir-odp`, by verbs, and `core.c`, by MPI over `weir-odp`.
 
 use super::limit::Limit;
+use crate::mpi::{self, Build};
 use crate::odp::program::{self, Memory};
-use crate::{mpi, under_weir};
 use anyhow::Result;
 use tempfile::TempDir;
-use weir_stage::{Child, Side, Stage, locate};
+use weir_stage::{Child, Side, Stage};
 
 const MIB: u64 = 1 << 20;
 const PASSES: u32 = 24;
@@ -40,7 +40,11 @@ pub struct Running {
 impl Way {
     /// By MPI; compiles the program.
     pub fn mpi() -> Result<Way> {
-        Ok(Way::Mpi(mpi::compile(mpi::Build::OpenMpi, "core", include_str!("core.c"))?))
+        let folder = tempfile::tempdir()?;
+        let files =
+            [("core.c", include_str!("core.c")), ("odp_work.h", include_str!("../../../../tests/c/odp_work.h"))];
+        mpi::compile(Build::OpenMpi, folder.path(), "core", &files, &[])?;
+        Ok(Way::Mpi(folder))
     }
 
     /// Memory that the process needs beside its buffers, bytes.
@@ -75,11 +79,8 @@ impl Way {
                 Ok(Running { child, peer: Some(server) })
             }
             Way::Mpi(folder) => {
-                // All ranks end with the launcher: they have process groups of their own.
-                let mut command = under_weir::command(stage, Side::A, &locate("unshare")?)?;
-                command.args(["--pid", "--fork", "--kill-child"]);
-                command.arg(mpi::Build::OpenMpi.launcher().map_err(anyhow::Error::msg)?);
-                mpi::prepare_open_mpi(&mut command, stage, folder.path());
+                let mut command = mpi::launch(stage, Build::OpenMpi, true, folder.path())?;
+                mpi::prepare_open_mpi(&mut command, stage);
                 let script = mpi::script(stage, &format!("echo 0 > {}", limit.members().display()));
                 command.args(["sh", "-c", &script]).arg(folder.path().join("core")).arg(how);
                 command.args([exchanged, computed, PASSES.into(), WORK.into()].map(|number: u64| number.to_string()));

@@ -1,10 +1,9 @@
 //! Kernels of our own (`kernels/*.c`): patterns of communication like those of programs that cannot be had here. Each checks
 //! its results.
 
-use anyhow::{Context, Result, ensure};
+use crate::mpi::{self, Build};
+use anyhow::Result;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use weir_stage::locate;
 
 /// A kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,14 +25,9 @@ impl Kernel {
             Kernel::Transpose => ("transpose", include_str!("kernels/transpose.c")),
             Kernel::Arrays => ("arrays", include_str!("kernels/arrays.c")),
         };
-        let (file, program) = (folder.join(format!("{name}.c")), folder.join(name));
-        std::fs::write(&file, source)?;
-        std::fs::write(folder.join("kernel.h"), HEADER)?;
-        let mut compiler = Command::new(locate("mpicc.openmpi")?);
-        let output = compiler.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(&file).arg("-lm");
-        let output = output.output().context("mpicc.openmpi")?;
-        ensure!(output.status.success(), "mpicc.openmpi: {}", String::from_utf8_lossy(&output.stderr));
-        Ok(program)
+        let files = [(format!("{name}.c"), source), ("kernel.h".to_owned(), HEADER)];
+        let files = files.each_ref().map(|(file, text)| (file.as_str(), *text));
+        mpi::compile(Build::OpenMpi, folder, name, &files, &["-Werror", "-lm"])
     }
 
     /// Its argument: how often the kernel's step is done; for `Arrays`, blocks in a row of its matrices.

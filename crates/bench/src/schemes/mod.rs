@@ -22,8 +22,8 @@ use weir_stage::missing;
 const SCHEMES: [&str; 4] = ["pin-down", "odp-native", "odp-enhanced", "odp-optimal"];
 
 /// Names of the applications and what they are, for `--list`.
-pub fn applications() -> impl Iterator<Item = (&'static str, &'static str)> {
-    Application::ALL.iter().map(|application| (application.name, application.what))
+pub fn applications() -> Vec<(&'static str, &'static str)> {
+    Application::ALL.iter().map(|application| (application.name, application.what)).collect()
 }
 
 /// Runs the applications with each scheme in turns, and prints a table for each.

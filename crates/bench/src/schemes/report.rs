@@ -2,7 +2,7 @@
 
 use super::run::Run;
 use super::summary::Totals;
-use crate::table::Spread;
+use crate::table::{Spread, columns};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -87,13 +87,8 @@ impl Report {
             .into_iter()
             .chain(self.rows.iter().filter(|row| !row.runs.is_empty()).map(|row| row.cells(base)))
             .collect();
-        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..HEADER.len()).map(width).collect();
-        for line in &lines {
-            let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
-                if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-            });
-            let _ = writeln!(text, "  {}", cells.collect::<Vec<_>>().join("  ").trim_end());
+        for line in columns(&lines, |column| column > 0).lines() {
+            let _ = writeln!(text, "  {line}");
         }
         for row in &self.rows {
             if let Some(why) = &row.failed {

@@ -2,14 +2,16 @@
 
 use super::application::{Application, Prepared, Proof};
 use super::summary::{self, Totals};
+use crate::mpi::{self, Build};
 use crate::request::Own;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use weir_stage::{Child, Side, Stage, locate};
+use weir_stage::{Child, Stage};
 
 /// Time limit of a run of a usual application.
 const BOUND: Duration = Duration::from_secs(400);
@@ -58,10 +60,7 @@ impl Job {
         let summaries = tempfile::tempdir()?;
         let (mut command, bound) = match self {
             Job::Usual { stage, folder, ranks, prepared } => {
-                let mut command = usual(stage, *ranks, &prepared.command)?;
-                // Files there have names of process IDs, which other namespaces have too.
-                command.current_dir(folder.path()).env("TMPDIR", folder.path()).env("WEIR_RUN_DIR", folder.path());
-                (command, BOUND)
+                (usual(stage, *ranks, &prepared.command, folder.path())?, BOUND)
             }
             Job::Own { command: words, .. } => {
                 let mut command = Command::new(std::env::current_exe()?);
@@ -108,19 +107,10 @@ impl Job {
     }
 }
 
-fn usual(stage: &Stage, ranks: u32, program: &[OsString]) -> Result<Command> {
-    let launcher = locate("mpirun.openmpi")?;
-    let mut command = stage.command(Side::A, std::env::current_exe()?);
-    command.args(["run", "--"]);
-    if nix::unistd::geteuid().is_root() {
-        // All ranks end with the launcher: they have process groups of their own.
-        command.arg(locate("unshare")?).args(["--pid", "--fork", "--kill-child"]).arg(launcher);
-        command.arg("--allow-run-as-root");
-    } else {
-        command.arg(launcher);
-    }
-    command.args(["--oversubscribe", "--bind-to", "none", "-np", &ranks.to_string()]);
-    command.args(program);
+fn usual(stage: &Stage, ranks: u32, program: &[OsString], folder: &Path) -> Result<Command> {
+    let mut command = mpi::launch(stage, Build::OpenMpi, true, folder)?;
+    command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", &ranks.to_string()]);
+    command.args(program).current_dir(folder);
     // A rank per core, and no threads beside it; and ranks that share a core offer it to each other.
     command.env("OMP_NUM_THREADS", "1").env("OPENBLAS_NUM_THREADS", "1");
     Ok(command)
