@@ -44,7 +44,8 @@ class Mpi:
         # Open MPI names its files by process IDs, which are the same in each namespace.
         temporary = pathlib.Path(folder, 'tmp')
         temporary.mkdir()
-        variables = {'MPI4PY_MPIABI': self.abi, 'TMPDIR': str(temporary), **dict(self.environment)}
+        variables = {'MPI4PY_MPIABI': self.abi, 'TMPDIR': str(temporary),
+                     'OMPI_MCA_osc_rdma_backing_directory': str(temporary), **dict(self.environment)}
         if self.fabric:
             variables |= by_provider(other) if other else {}
         else:

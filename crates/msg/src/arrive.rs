@@ -102,7 +102,10 @@ impl Endpoint {
             Message::Payload { receiver, .. } => self.payload(port, from, receiver, payload),
             Message::Written { receiver } => self.all_written(port, from, receiver),
             Message::Finished { id } => self.finished(port, from, id),
-            Message::Credit => Ok(()),
+            Message::Credit => {
+                self.peer_mut(from).connected().ok_or(Violation)?.flow.credits_arrive();
+                Ok(())
+            }
             Message::Atomic { id, request, .. } => self.perform_atomic(port, now, from, id, &request, payload),
             Message::AtomicDone { id, refused, .. } => self.atomic_done(port, from, id, refused, payload),
         }

@@ -2,8 +2,8 @@
 //!
 //! Each message takes a receive of the peer, which the peer posts again and returns as a credit, with its next message or
 //! in one of its own. The last credit is for such a message only: so two sides that have used up all others can always
-//! return what they hold, and an endless exchange of returned credits is impossible, because only half of all receives
-//! make a message necessary.
+//! return what they hold. An endless exchange of returned credits is impossible: a receive that such a message took makes
+//! another one necessary only if the peer could send nothing else otherwise.
 //!
 //! A connection begins with few receives. A peer that says that it had to wait for one gets twice as many, so that only
 //! peers that send much at once take much pinned memory.
@@ -26,9 +26,11 @@ pub struct Flow {
     credits: u16,
     /// Receives that this side has posted again, and not yet told.
     posted: u16,
+    /// Of these, receives that were taken by messages that only returned credits.
+    spent_on_credits: u16,
     /// Receives of this side that the peer may use, as far as it has been told.
     allowed: u16,
-    /// Receives of this side. As soon as half of them have been posted again, the peer must know.
+    /// Receives of this side. As soon as half of them have been taken and posted again, the peer must know.
     receives: u16,
     /// Something waits for a receive of the peer, which has not been told so.
     waits: bool,
@@ -68,6 +70,7 @@ impl Flow {
         Flow {
             credits: peer.receives,
             posted: 0,
+            spent_on_credits: 0,
             allowed: own.receives,
             receives: own.receives,
             waits: false,
@@ -116,6 +119,7 @@ impl Flow {
         let credits = self.posted.min(most).min(MOST_CREDITS);
         self.credits = self.credits.saturating_sub(1);
         self.posted -= credits;
+        self.spent_on_credits = self.spent_on_credits.min(self.posted);
         self.allowed = self.allowed.saturating_add(credits);
         self.told = self.consumed;
         Returned { credits, waited: std::mem::take(&mut self.waits), consumed: self.consumed }
@@ -139,6 +143,11 @@ impl Flow {
     /// A receive that was taken is posted again.
     pub fn posted_again(&mut self) {
         self.posted = self.posted.saturating_add(1);
+    }
+
+    /// A message has arrived that only returns credits. Its receive is about to be posted again.
+    pub fn credits_arrive(&mut self) {
+        self.spent_on_credits = self.spent_on_credits.saturating_add(1);
     }
 
     /// A message waits. If it waits for a receive, the peer is told so with the next message.
@@ -165,7 +174,9 @@ impl Flow {
 
     /// Whether the peer waits for credits. The last credit is for a message that returns some.
     pub fn must_return(&self) -> bool {
-        self.credits > 0 && self.posted >= self.receives.div_ceil(2)
+        let many = self.posted - self.spent_on_credits.min(self.posted) >= self.receives.div_ceil(2);
+        let peer_is_stuck = self.allowed <= 1 && self.posted > 0;
+        self.credits > 0 && (many || peer_is_stuck)
     }
 
     /// Whether the peer must be told something soon, and can be: its sender may wait for it.
@@ -240,6 +251,24 @@ mod tests {
                     }
                     assert!(told < 100, "credits travel to and fro for ever with {receives} receives");
                 }
+            }
+        }
+    }
+
+    /// Two sides that send by turns tell their credits with their messages, even if a credit has been told alone before.
+    #[test]
+    fn messages_to_and_fro_need_no_messages_for_credits() {
+        for receives in SMALLEST_RECEIVES..10 {
+            let mut sides = [flow(receives, 4096); 2];
+            let credits = sides[0].leaves(u16::MAX);
+            sides[1].credits_arrive();
+            arrive(&mut sides[1], credits);
+            for turn in 0..100 {
+                let [from, to] = [turn % 2, 1 - turn % 2];
+                assert!(sides[from].may_send());
+                let message = sides[from].leaves(u16::MAX);
+                arrive(&mut sides[to], message);
+                assert!(!sides[to].must_tell(), "turn {turn} with {receives} receives");
             }
         }
     }
