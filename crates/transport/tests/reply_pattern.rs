@@ -184,6 +184,28 @@ fn the_ack_waits_beyond_polls_for_as_long_as_replies_usually_take() {
     }
 }
 
+/// A window of MPI: the target replies to the messages that lock and unlock it, and does not see the put between them.
+#[test]
+fn writes_without_a_reply_between_messages_with_one_keep_no_ack_of_these_from_waiting() {
+    let mut pair = Setup::default().pair();
+    let rounds = 10 * REPLIES_BEFORE_DELAY;
+    for round in 0..rounds {
+        for _ in 0..2 {
+            pair.post_recv(1, 0, 64);
+            pair.post_as(0, 1, SendOp::Send, 0, 64, SendFlags::SIGNALED);
+            exchange(&mut pair);
+            assert_eq!(pair.nodes[1].qp.has_waiting_ack(), 2 * round >= REPLIES_BEFORE_DELAY, "{round}");
+            post(&mut pair, 1, 64);
+            exchange(&mut pair);
+        }
+        post(&mut pair, 0, 64);
+        exchange(&mut pair);
+        assert!(!pair.nodes[1].qp.has_waiting_ack(), "{round}");
+        pair.run_until_idle();
+    }
+    assert_eq!(pair.outcomes(0, Queue::Send).len() as u64, 3 * rounds);
+}
+
 #[test]
 fn no_ack_waits_where_both_programs_send_streams() {
     let mut pair = replying(Setup::default());

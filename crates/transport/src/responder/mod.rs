@@ -296,7 +296,11 @@ impl Responder {
                 if bth.ack_req {
                     // An XRC target's application replies on another QP. They would leave before a waiting ACK, and
                     // the peer would receive them before its own send completes.
-                    if ends && !config.xrc_target && self.reply_pattern.message_executed(now, starts, config) {
+                    let takes_receive = request == opcode_order::Request::Send || bth.opcode.has_imm();
+                    if ends
+                        && !config.xrc_target
+                        && self.reply_pattern.message_executed(now, starts, takes_receive, config)
+                    {
                         let before = Covered { psn: bth.psn.minus(1), msn: self.msn.wrapping_sub(1) & 0xff_ffff };
                         self.owed.delay_ack(now + config.tuning.ack_delay, before);
                     } else {

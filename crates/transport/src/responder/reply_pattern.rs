@@ -5,6 +5,9 @@
 //!
 //! Only then does an ACK wait: a waiting ACK is lost if the process ends meanwhile, and the peer would report a
 //! delivered message as failed.
+//!
+//! A program may reply to each message that takes a receive, and to none of the WRITEs between them, which it need not
+//! even see: such as MPI's puts between the messages that lock and unlock a window. So the two have a habit each.
 
 use crate::Instant;
 use crate::config::Config;
@@ -13,20 +16,29 @@ use std::time::Duration;
 /// What the last messages and sends show.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReplyPattern {
+    /// Of WRITEs that take no receive, and of all other messages.
+    habits: [Habit; 2],
+    /// The last message took a receive.
+    takes_receive: bool,
+    /// When the last message was executed.
+    executed: Option<Instant>,
+    poll: Poll,
+    reply: Reply,
+    /// Posted sends have not left, or more are unacknowledged than a reply has: the program sends a stream.
+    streams: bool,
+}
+
+/// How the program replies to messages of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct Habit {
     /// Replies in time, up to `MAX_REPLIES`, since the last late or missing one.
     replies: u8,
     /// This number of replies beyond `REPLIES_BEFORE_DELAY` is needed, because ACKs have waited in vain.
     doubts: u8,
-    /// When the last message was executed.
-    executed: Option<Instant>,
     /// How long after its message a reply leaves: the longest of late, which slowly fades.
     usual: Duration,
-    poll: Poll,
     /// The program polls once more before it replies.
     replies_after_polls: bool,
-    reply: Reply,
-    /// Posted sends have not left, or more are unacknowledged than a reply has: the program sends a stream.
-    streams: bool,
 }
 
 /// Polls that found nothing, since the last message.
@@ -70,16 +82,23 @@ const PEER_ACK_FOLLOWS: u32 = 4;
 impl ReplyPattern {
     /// A message was executed, of one packet if `single`. Returns whether its ACK may wait for the application's reply.
     #[inline]
-    pub fn message_executed(&mut self, now: Instant, single: bool, config: &Config) -> bool {
+    pub fn message_executed(&mut self, now: Instant, single: bool, takes_receive: bool, config: &Config) -> bool {
         if matches!(self.reply, Reply::Awaited | Reply::Posted) {
-            self.replies = 0;
+            self.habit().replies = 0;
         }
-        (self.executed, self.reply) = (Some(now), Reply::Awaited);
+        (self.executed, self.reply, self.takes_receive) = (Some(now), Reply::Awaited, takes_receive);
+        let habit = *self.habit();
         // ACKs in the other direction of a stream must not wait: the peer may send a stream as well.
-        let enough = self.replies >= REPLIES_BEFORE_DELAY + self.doubts && !self.streams;
+        let enough = habit.replies >= REPLIES_BEFORE_DELAY + habit.doubts && !self.streams;
         let waits = enough && (single || config.program_polls);
         self.poll = if waits { Poll::None } else { Poll::Unseen };
         waits
+    }
+
+    /// Of messages like the last one.
+    #[inline]
+    fn habit(&mut self) -> &mut Habit {
+        &mut self.habits[usize::from(self.takes_receive)]
     }
 
     /// A send was posted.
@@ -97,11 +116,13 @@ impl ReplyPattern {
         if self.reply == Reply::Posted {
             self.reply = Reply::Leaving;
             let took = self.executed.map(|since| now - since).filter(|took| *took <= config.tuning.ack_delay);
-            self.replies = if took.is_some() { MAX_REPLIES.min(self.replies + 1) } else { 0 };
+            let poll = self.poll;
+            let habit = self.habit();
+            habit.replies = if took.is_some() { MAX_REPLIES.min(habit.replies + 1) } else { 0 };
             if let Some(took) = took {
-                self.usual = took.max((3 * self.usual + took) / 4);
-                if self.poll != Poll::Unseen {
-                    self.replies_after_polls = self.poll == Poll::Some;
+                habit.usual = took.max((3 * habit.usual + took) / 4);
+                if poll != Poll::Unseen {
+                    habit.replies_after_polls = poll == Poll::Some;
                 }
             }
         }
@@ -127,8 +148,9 @@ impl ReplyPattern {
     /// replies only when it has seen that; or because the reply is not later than usual, and the last one came
     /// after such a poll: some programs (libfabric's rxm) poll until nothing is left before they look at what came.
     pub fn waits_beyond_poll(&mut self, now: Instant, unacknowledged: bool, config: &Config) -> bool {
+        let habit = *self.habit();
         let follows = if unacknowledged { config.tuning.ack_delay / PEER_ACK_FOLLOWS } else { Duration::ZERO };
-        let usual = if self.replies_after_polls { USUAL_TIMES * self.usual } else { Duration::ZERO };
+        let usual = if habit.replies_after_polls { USUAL_TIMES * habit.usual } else { Duration::ZERO };
         let usual = usual.min(LONGEST_USUAL);
         self.poll = Poll::Some;
         let waits_for = follows.max(usual).min(config.tuning.ack_delay);
@@ -138,20 +160,22 @@ impl ReplyPattern {
     /// A waiting ACK leaves with its reply.
     #[inline]
     pub fn ack_left_with_reply(&mut self) {
-        self.doubts = self.doubts.saturating_sub(1);
+        let habit = self.habit();
+        habit.doubts = habit.doubts.saturating_sub(1);
     }
 
     /// An ACK has waited for a reply that was not posted in time.
     #[cold]
     pub fn reply_late(&mut self) {
-        self.replies = 0;
+        self.habit().replies = 0;
     }
 
     /// An ACK has waited in vain: the program polls, and has not replied yet. Two programs that post at the same time,
     /// and then wait for each other, look like a ping-pong: their ACKs wait in vain more and more seldom.
     #[cold]
     pub fn waited_in_vain(&mut self) {
-        self.replies /= 2;
-        self.doubts = (2 * self.doubts + REPLIES_BEFORE_DELAY).min(MAX_REPLIES - REPLIES_BEFORE_DELAY);
+        let habit = self.habit();
+        habit.replies /= 2;
+        habit.doubts = (2 * habit.doubts + REPLIES_BEFORE_DELAY).min(MAX_REPLIES - REPLIES_BEFORE_DELAY);
     }
 }
