@@ -1,5 +1,6 @@
 //! Connections of an endpoint: QPs to peers, and one to itself.
 
+use crate::endpoint::numbered::Numbered;
 use crate::endpoint::numbers::receive_id;
 use crate::endpoint::slots::Slots;
 use crate::info::parse_name;
@@ -21,8 +22,6 @@ const SEND_QUEUE: u32 = 256;
 const INLINE: u32 = 220;
 /// Each step of connecting may take so long.
 const STEP: Duration = Duration::from_secs(4);
-/// Connections that an endpoint can make in its life: their numbers are part of the numbers of requests.
-const MOST_NUMBERS: usize = 1 << 22;
 /// Connection requests that may wait for this process.
 const BACKLOG: i32 = 128;
 
@@ -33,10 +32,8 @@ pub struct Links {
     pub queue: Arc<CompletionQueue>,
     listener: Listener,
     receives: u32,
-    /// Connections for which the completion queue has room.
-    most: usize,
-    /// By number; numbers are not used again, so that late completions belong to no other connection.
-    links: Vec<Option<Link>>,
+    /// As many as the completion queue has room for.
+    links: Numbered<Link>,
     /// Connections to the endpoint itself, which are established at once.
     ready: Vec<ConnectionId>,
 }
@@ -76,8 +73,8 @@ impl Links {
         let wanted = (SEND_QUEUE + receives).saturating_mul(peers).min(adapter.attributes().max_cqe);
         let queue = CompletionQueue::new(adapter, wanted as usize, true)?;
         let most = (wanted / (SEND_QUEUE + receives)) as usize;
-        let (links, ready) = (Vec::new(), Vec::new());
-        Ok(Links { adapter: adapter.clone(), channel, queue, listener, receives, most, links, ready })
+        let (links, ready) = (Numbered::new(most), Vec::new());
+        Ok(Links { adapter: adapter.clone(), channel, queue, listener, receives, links, ready })
     }
 
     /// Where peers connect.
@@ -88,12 +85,12 @@ impl Links {
     /// A connection.
     #[inline]
     pub fn get(&self, id: ConnectionId) -> Option<&Link> {
-        self.links.get(id.0 as usize)?.as_ref()
+        self.links.get(id.0)
     }
 
     /// A connection, to change it.
     pub fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Link> {
-        self.links.get_mut(id.0 as usize)?.as_mut()
+        self.links.get_mut(id.0)
     }
 
     /// Begins to connect.
@@ -112,7 +109,7 @@ impl Links {
             let way = Way::Own(SelfConnection::new(&self.adapter, &self.queues())?);
             let link = Link { way, hello, receives, established };
             link.post_receives(slots, id)?;
-            self.links.push(Some(link));
+            self.links.insert(link);
             self.ready.push(id);
             return Ok(id);
         }
@@ -120,7 +117,7 @@ impl Links {
         source.set_port(0);
         let (channel, adapter) = (&self.channel, &self.adapter);
         let connection = Connection::connect_start(channel, adapter, source, destination, STEP, id.0.into())?;
-        self.links.push(Some(Link { way: Way::Peer(connection), hello, receives, established }));
+        self.links.insert(Link { way: Way::Peer(connection), hello, receives, established });
         Ok(id)
     }
 
@@ -129,7 +126,7 @@ impl Links {
         let id = self.next_number()?;
         let connection = Connection::from_request(request, &self.adapter, id.0.into())?;
         let (way, hello, receives, established) = (Way::Peer(connection), [0; HELLO_LEN], Vec::new(), false);
-        self.links.push(Some(Link { way, hello, receives, established }));
+        self.links.insert(Link { way, hello, receives, established });
         Ok(id)
     }
 
@@ -167,7 +164,7 @@ impl Links {
 
     /// Takes a connection out; dropping it ends it.
     pub fn take(&mut self, id: ConnectionId) -> Option<Link> {
-        self.links.get_mut(id.0 as usize)?.take()
+        self.links.take(id.0)
     }
 
     /// The next connection to the endpoint itself that is established.
@@ -177,7 +174,7 @@ impl Links {
 
     /// Whether connections are being established.
     pub fn is_connecting(&self) -> bool {
-        self.links.iter().flatten().any(|link| !link.established)
+        self.links.iter().any(|link| !link.established)
     }
 
     /// What a connection's QP has been granted.
@@ -190,9 +187,7 @@ impl Links {
 
     /// The number of another connection. ENOBUFS: there are as many as can be.
     fn next_number(&self) -> Result<ConnectionId, Errno> {
-        let open = self.links.iter().flatten().count();
-        let fits = open < self.most && self.links.len() < MOST_NUMBERS;
-        if fits { Ok(ConnectionId(self.links.len() as u32)) } else { Err(Errno(libc::ENOBUFS)) }
+        self.links.next_number().map(ConnectionId).ok_or(Errno(libc::ENOBUFS))
     }
 
     fn queues(&self) -> Queues {

@@ -17,6 +17,7 @@ mod control;
 mod engine;
 mod links;
 mod message;
+mod numbered;
 mod numbers;
 mod object;
 mod options;
