@@ -47,7 +47,7 @@ impl Endpoint {
         if hello.name == self.name {
             return Verdict::Rejected(Rejection::Version);
         }
-        let id = self.peer(&hello.name);
+        let Some(id) = self.introduced(&hello.name) else { return Verdict::Rejected(Rejection::Resources) };
         let stays = hello.name > self.name;
         match self.peer_mut(id).state {
             State::Connecting { .. } if stays => return Verdict::Rejected(Rejection::Crossing),
@@ -148,9 +148,12 @@ impl Endpoint {
         }
     }
 
-    /// When [`Self::progress`] has something to do although nothing has happened: it connects again, or gives a peer up. A
-    /// program that blocks must call it then. `None`: never.
+    /// When [`Self::progress`] has something to do although nothing has happened: it connects again, gives a peer up, or
+    /// finds out whether one still is there. A program that blocks must call it then. `None`: never.
     pub fn next_time(&self) -> Option<Duration> {
+        if !self.broken.is_empty() {
+            return Some(Duration::ZERO);
+        }
         let within = self.settings.connect_within;
         let waiting = self.peers.iter().filter(|peer| peer.has_work());
         let times = waiting.filter_map(|peer| match peer.state {
@@ -158,7 +161,7 @@ impl Endpoint {
             State::Connecting { since, .. } => Some(since + within),
             _ => None,
         });
-        times.min()
+        times.chain(self.next_probe()).min()
     }
 
     /// Connects to a peer for which something waits.
@@ -198,8 +201,11 @@ impl Endpoint {
         peer.hello = Some(*hello).filter(|hello| hello.name == peer.name);
     }
 
-    /// Bounce buffers for the receives of a connection. `None`: no memory is left.
+    /// Bounce buffers for the receives of a connection. `None`: no memory is left, or none to send anything.
     fn receives_for_connection(&mut self, port: &mut impl Port) -> Option<Vec<Slot>> {
+        if self.send_slots == 0 {
+            self.add_send_slot(port)?;
+        }
         let mut receives = Vec::new();
         for _ in 0..self.settings.first_receives {
             let Some(slot) = self.new_slot(port) else {

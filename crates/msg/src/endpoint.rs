@@ -25,6 +25,8 @@ pub struct Endpoint {
     pub(crate) name: Name,
     pub(crate) peers: Vec<Peer>,
     pub(crate) names: HashMap<Name, PeerId>,
+    /// Peers that the program has not named.
+    pub(crate) strangers: usize,
     pub(crate) connections: HashMap<ConnectionId, PeerId>,
     pub(crate) ops: Slab<Op>,
     pub(crate) tagged: Matching<OpId, UnexpectedId>,
@@ -92,6 +94,7 @@ impl Endpoint {
             name,
             peers: Vec::new(),
             names: HashMap::new(),
+            strangers: 0,
             connections: HashMap::new(),
             ops: Slab::new(),
             tagged: Matching::default(),
@@ -120,9 +123,10 @@ impl Endpoint {
         &self.settings
     }
 
-    /// The peer of that name; the endpoint itself may be its own peer.
+    /// The peer that the program names; the endpoint itself may be its own peer.
     pub fn peer(&mut self, name: &Name) -> PeerId {
         if let Some(&known) = self.names.get(name) {
+            self.becomes_named(known);
             return known;
         }
         let id = PeerId(self.peers.len() as u32);
@@ -131,7 +135,7 @@ impl Endpoint {
         id
     }
 
-    /// A peer's name.
+    /// The name of a peer: one that the program has named, or that an event tells of which the program has just taken.
     ///
     /// # Panics
     /// If the id is of another endpoint.
@@ -264,17 +268,29 @@ impl Endpoint {
         if tagged { &mut self.tagged } else { &mut self.untagged }
     }
 
-    /// A bounce buffer. `None`: all are in use.
-    pub(crate) fn take_slot(&mut self, port: &mut impl Port) -> Option<Slot> {
+    /// A bounce buffer for what is sent to a connected peer. `None`: all are in use, or those that one peer may have in use:
+    /// a peer that takes nothing must not keep messages to others from leaving.
+    pub(crate) fn take_slot(&mut self, port: &mut impl Port, to: PeerId) -> Option<Slot> {
+        let most = self.settings.send_slots.div_ceil(2);
+        if self.peer_mut(to).connected().is_none_or(|connected| connected.queue.slots() >= most) {
+            return None;
+        }
         if let Some(slot) = self.free_slots.pop() {
             return Some(slot);
         }
         if self.send_slots >= self.settings.send_slots {
             return None;
         }
+        self.add_send_slot(port)?;
+        self.free_slots.pop()
+    }
+
+    /// Another bounce buffer for sending, that nothing uses. `None`: there is no memory for it.
+    pub(crate) fn add_send_slot(&mut self, port: &mut impl Port) -> Option<()> {
         let slot = self.new_slot(port)?;
         self.send_slots += 1;
-        Some(slot)
+        self.free_slots.push(slot);
+        Some(())
     }
 
     /// Another bounce buffer. If no memory may be pinned any more, registrations that no operation uses make room.

@@ -51,6 +51,7 @@ mod rma;
 mod scheme;
 mod send;
 mod settings;
+mod strangers;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod warm;

@@ -13,6 +13,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub name: Name,
+    /// It came by itself: the program has not named it.
+    pub stranger: bool,
     /// What it says of itself, since it is connected or about to be.
     pub hello: Option<Hello>,
     /// Of the messages that have not matched, bytes that it was told of when the connection began.
@@ -102,6 +104,7 @@ impl Peer {
     pub fn new(name: Name) -> Peer {
         Peer {
             name,
+            stranger: false,
             hello: None,
             told_unexpected: 0,
             state: State::Idle,

@@ -93,7 +93,7 @@ impl Endpoint {
             self.post(port, peer, posted, Work::SendInline(&bytes[..header + len]));
             return Step::Done;
         }
-        let Some(slot) = self.take_slot(port) else { return Step::Blocked };
+        let Some(slot) = self.take_slot(port, peer) else { return Step::Blocked };
         let Some(connected) = self.peers[peer.0 as usize].connected() else { return Step::Blocked };
         message.emit(connected.flow.leaves(most), &mut bytes);
         port.slot(slot)[..header].copy_from_slice(&bytes[..header]);

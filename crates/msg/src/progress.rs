@@ -6,12 +6,13 @@ use crate::event::Failure;
 use crate::ids::{OpId, PeerId};
 use crate::message::Message;
 use crate::ops::{Op, Receive, ReceiveState, SendState};
-use crate::peer::Answer;
+use crate::peer::{Answer, State};
 use crate::port::{ConnectionId, Port, Work};
 use crate::post::{Body, Step};
 use crate::queue::{Posted, SendQueue};
 use crate::registrar::{Held, pages};
 use crate::scheme::Moment;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// So often is a connection probed.
@@ -105,18 +106,20 @@ impl Endpoint {
 
     /// Probes connections on which this side waits for the peer, which may have ended without a word.
     fn probe_awaited(&mut self, port: &mut impl Port) {
-        let mut awaited = vec![false; self.peers.len()];
-        for (_, op) in &self.ops {
-            if let Some(peer) = op.peer() {
-                awaited[peer.0 as usize] = true;
-            }
-        }
-        for tagged in [true, false] {
-            self.matching(tagged).senders().for_each(|peer| awaited[peer.0 as usize] = true);
-        }
-        for peer in (0..self.peers.len()).filter(|&peer| awaited[peer]) {
-            self.probe(port, PeerId(peer as u32));
-        }
+        let awaited: BTreeSet<PeerId> = self.awaited().collect();
+        awaited.into_iter().for_each(|peer| self.probe(port, peer));
+    }
+
+    /// When connections are probed next, if this side waits for a connected peer.
+    pub(crate) fn next_probe(&self) -> Option<Duration> {
+        let is_connected = |peer: PeerId| matches!(self.peers[peer.0 as usize].state, State::Connected(_));
+        self.awaited().any(is_connected).then_some(self.probed + PROBES)
+    }
+
+    /// Peers that this side waits for; each may come several times.
+    fn awaited(&self) -> impl Iterator<Item = PeerId> + '_ {
+        let of_ops = self.ops.iter().filter_map(|(_, op)| op.peer());
+        of_ops.chain(self.tagged.senders()).chain(self.untagged.senders())
     }
 
     /// Posts a request that does nothing, so that its end is reported.

@@ -33,6 +33,8 @@ pub(crate) struct SendQueue {
     /// Longest inline request, bytes.
     inline: usize,
     unsignaled: u32,
+    /// Bounce buffers in use.
+    slots: u32,
     /// The adapter has refused the last request: it never completes, and none follows.
     refused: bool,
 }
@@ -68,6 +70,7 @@ impl SendQueue {
     /// The request of [`Self::next`] has been posted.
     pub fn push(&mut self, posted: Posted, signaled: bool) {
         self.unsignaled = if signaled { 0 } else { self.unsignaled + 1 };
+        self.slots += u32::from(posted.slot.is_some());
         self.posted.push_back(posted);
     }
 
@@ -98,17 +101,18 @@ impl SendQueue {
         }
         let posted = self.posted.pop_front()?;
         self.first += 1;
+        self.slots -= u32::from(posted.slot.is_some());
         Some(posted)
     }
 
     /// Bounce buffers in use.
-    #[cfg(any(test, feature = "testing"))]
-    pub fn slots(&self) -> usize {
-        self.posted.iter().filter(|posted| posted.slot.is_some()).count()
+    pub fn slots(&self) -> u32 {
+        self.slots
     }
 
     /// All that is posted; the connection has ended.
     pub fn drain(&mut self) -> impl Iterator<Item = Posted> + '_ {
+        self.slots = 0;
         self.posted.drain(..)
     }
 }

@@ -146,7 +146,7 @@ impl Endpoint {
         loop {
             let Some(Op::Rma(rma)) = self.ops.get(id as usize) else { return Step::Done };
             let (to, Remote { addr, len, rkey }, at) = (rma.to, rma.remote, rma.posted);
-            let slot = if self.has_room(to) { self.take_slot(port) } else { None };
+            let slot = if self.has_room(to) { self.take_slot(port, to) } else { None };
             let (Some(slot), Some(Op::Rma(rma))) = (slot, self.ops.get_mut(id as usize)) else { return Step::Blocked };
             let part = (len - at).min(self.settings.slot.into());
             let last = at + part == len;

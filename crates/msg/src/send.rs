@@ -81,6 +81,29 @@ impl Endpoint {
         Ok(())
     }
 
+    /// As [`Self::send`], but the bytes are copied before this returns, and the buffer of the call does not count. The
+    /// operation ends when the message has arrived or matched, as with [`Self::send`].
+    ///
+    /// # Panics
+    /// If it is longer than [`Self::longest_injected`].
+    pub fn send_copied(
+        &mut self,
+        port: &mut impl Port,
+        now: Duration,
+        call: &SendCall,
+        bytes: &[u8],
+    ) -> Result<(), Again> {
+        assert!(bytes.len() <= self.longest_injected());
+        self.calls(now);
+        if self.injected + bytes.len() > self.settings.injected {
+            return Err(Again);
+        }
+        self.injected += bytes.len();
+        let asked = Asked { context: call.context, report: call.report };
+        self.begin_send(port, now, asked, call.to, call.envelope, Source::Copied(bytes.into()), call.matched);
+        Ok(())
+    }
+
     /// Longest message that can be injected, bytes.
     pub fn longest_injected(&self) -> usize {
         self.settings.longest_injected()

@@ -29,6 +29,8 @@ pub struct Settings {
     pub unexpected: u32,
     /// Announcements of one peer that match no receive. A peer that sends more is disconnected.
     pub announced: u32,
+    /// Peers that the program has not named and that have a connection, or messages here. Further ones are refused.
+    pub strangers: usize,
     /// Bytes that the program has injected and that wait for a connection or for room, for all peers.
     pub injected: usize,
     /// Largest READ or WRITE of the program that goes through a bounce buffer, bytes.
@@ -79,6 +81,7 @@ impl Default for Settings {
             send_slots: 64,
             unexpected: 1 << 20,
             announced: 1 << 16,
+            strangers: 1024,
             injected: 1 << 20,
             rma_bounce: 4 << 10,
             cache_bytes: 1 << 30,

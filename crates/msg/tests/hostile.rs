@@ -85,7 +85,8 @@ fn a_peer_that_always_waits_gets_no_more_receives_than_agreed() {
     }
     assert!(is_connected(&mesh));
     slots.dedup();
-    assert_eq!(slots, [4, 8, 11]);
+    // One is for sending.
+    assert_eq!(slots, [5, 9, 12]);
 }
 
 /// A peer that connects again and again may not leave as much each time. Its name is lower, so that it may.
@@ -104,6 +105,35 @@ fn messages_of_all_connections_of_a_peer_are_bounded() {
         }
     }
     assert_eq!(mesh.nodes[1].endpoint().unexpected_messages(), 15);
+}
+
+/// A peer that connects again and again, each time with another name, and leaves a message each second time.
+#[test]
+fn names_of_a_peer_are_bounded() {
+    let settings = Settings { strangers: 3, ..Settings::default() };
+    let mut mesh = Setup { settings, ..Setup::default() }.mesh();
+    mesh.make_hostile(0);
+    let mut left = 0;
+    for number in 0..40 {
+        let connections = mesh.nodes[1].port.connections();
+        let hello = mesh.nodes[0].raw_hello(name(100 + number));
+        let connection = mesh.raw_connect(0, 1, hello);
+        mesh.settle();
+        let accepted = mesh.nodes[1].port.connections() > connections;
+        // Three that have left a message are all that there is room for.
+        assert_eq!(accepted, left < 3, "{number}");
+        if accepted {
+            if number % 2 == 1 {
+                mesh.raw_send(0, &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+                left += 1;
+            }
+            mesh.settle();
+            mesh.raw_disconnect(0, connection);
+            mesh.settle();
+        }
+        assert_eq!(mesh.nodes[1].endpoint().unexpected_messages(), left);
+    }
+    assert_eq!(left, 3);
 }
 
 /// Atomics, of which each has an answer, and rarely a credit to send one.

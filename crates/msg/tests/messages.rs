@@ -92,6 +92,30 @@ fn peers_with_other_settings() {
     }
 }
 
+/// Their end says that they have arrived, or matched.
+#[test]
+fn copied_messages_end_as_late_as_others() {
+    for setup in [Setup::default(), Setup::tiny()] {
+        for matched in [false, true] {
+            let mut program = Program::new(setup.mesh());
+            let longest = program.mesh.nodes[0].endpoint().longest_injected() as u64;
+            for len in [0, 1, longest] {
+                let sent = program.send_copied(Send { matched, ..Send::tagged(0, 1, 5, len) }).expect("there is room");
+                program.take_events();
+                assert_eq!(program.send_ended(sent), None);
+                program.mesh.settle();
+                program.take_events();
+                assert_eq!(program.send_ended(sent), (!matched).then_some(Ok(())));
+                program.receive(Receive::tagged(1, 5, longest));
+                program.mesh.settle();
+                program.take_events();
+                assert_eq!(program.send_ended(sent), Some(Ok(())));
+            }
+            program.finish();
+        }
+    }
+}
+
 #[test]
 fn injected_messages_leave_or_are_tried_again() {
     for setup in [Setup::default(), Setup::tiny()] {

@@ -112,7 +112,12 @@ fn random_call(rng: &mut Rng, program: &mut Program, setup: &Setup, windows: &mu
         }
         7 => {
             let longest = program.mesh.nodes[from].endpoint().longest_injected() as u64;
-            program.inject(Send { from, to, tag, len: len.min(longest), pieces: 1, matched: false });
+            let send = Send { from, to, tag, len: len.min(longest), pieces: 1, matched: false };
+            if rng.once_in(3) {
+                program.send_copied(Send { matched: rng.once_in(2), ..send });
+            } else {
+                program.inject(send);
+            }
         }
         8 => {
             let multi = Some(rng.choose(&[0, 1, 100, 5000]));

@@ -86,7 +86,27 @@ impl Keys {
         }
         let next = |old| result(update.operator, update.datatype, old, update.operand, update.compare);
         // SAFETY: aligned memory of the program, which it has registered for this.
-        Ok(unsafe { exchange(update.addr, size, next) })
+        Ok(unsafe { if reads { load(update.addr, size) } else { exchange(update.addr, size, next) } })
+    }
+}
+
+/// Reads an element atomically. Its memory need not be writable.
+///
+/// # Safety
+/// The element is in the program's memory, and aligned.
+unsafe fn load(addr: u64, size: u64) -> u64 {
+    macro_rules! load {
+        ($atomic:ty) => {{
+            // SAFETY: the caller's element.
+            let element = unsafe { <$atomic>::from_ptr(std::ptr::with_exposed_provenance_mut(addr as usize)) };
+            u64::from(element.load(Ordering::Acquire))
+        }};
+    }
+    match size {
+        1 => load!(AtomicU8),
+        2 => load!(AtomicU16),
+        4 => load!(AtomicU32),
+        _ => load!(AtomicU64),
     }
 }
 
@@ -109,5 +129,41 @@ unsafe fn exchange(addr: u64, size: u64, next: impl Fn(u64) -> u64) -> u64 {
         2 => exchange!(AtomicU16, u16),
         4 => exchange!(AtomicU32, u32),
         _ => exchange!(AtomicU64, u64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_msg::Datatype;
+
+    /// Memory that is registered to be read need not be writable, nor may a read change what it reads: here a signalling NaN.
+    #[test]
+    fn a_read_writes_nothing() {
+        let bytes = 4096;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: new memory.
+        let page = unsafe {
+            libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        };
+        assert_ne!(page, libc::MAP_FAILED);
+        let number = 0x7fa0_0001u32;
+        // SAFETY: the memory is this test's.
+        unsafe { page.cast::<u32>().write(number) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::mprotect(page, bytes, libc::PROT_READ) }, 0);
+        let addr = page as u64;
+        let keys = Keys::default();
+        keys.add(7, Registered { lkey: 7, addr, len: bytes as u64, readable: true, writable: false });
+        let read = |datatype| {
+            let operator = Operator::Read;
+            keys.update(&Update { addr, rkey: 7, operator, datatype, fetches: true, operand: 0, compare: 0 })
+        };
+        assert_eq!(read(Datatype::F32).unwrap(), u64::from(number));
+        for datatype in [Datatype::U8, Datatype::U16, Datatype::U64] {
+            assert!(read(datatype).is_ok());
+        }
+        // SAFETY: the memory is this test's.
+        unsafe { libc::munmap(page, bytes) };
     }
 }

@@ -125,30 +125,30 @@ impl Call<'_> {
         }
         let to = self.peer(addr)?;
         let (matched, report) = (flags & FI_MATCH_COMPLETE != 0, self.reports_send(flags));
-        if flags & FI_INJECT != 0 {
-            return self.send_copied(to, envelope, &buffer, context as u64, report);
-        }
         let call = SendCall { to, envelope, buffer, matched, context: context as u64, report };
+        if flags & FI_INJECT != 0 {
+            let ends_late = flags & (FI_MATCH_COMPLETE | FI_DELIVERY_COMPLETE | FI_TRANSMIT_COMPLETE) != 0;
+            return self.send_copied(&call, ends_late);
+        }
         let (protocol, port, now) = self.engine().parts();
         protocol.send(port, now, &call);
         Ok(())
     }
 
-    /// Sends a message, after its bytes have been copied.
-    fn send_copied(
-        &mut self,
-        to: PeerId,
-        envelope: Envelope,
-        buffer: &Buffer,
-        context: u64,
-        report: bool,
-    ) -> Result<(), i32> {
+    /// Sends a message, after its bytes have been copied. Unless it `ends_late`, that is all that the end of the operation
+    /// says.
+    fn send_copied(&mut self, call: &SendCall, ends_late: bool) -> Result<(), i32> {
         let (protocol, port, now) = self.engine().parts();
-        if buffer.len() > protocol.settings().longest_injected() as u64 {
+        if call.buffer.len() > protocol.settings().longest_injected() as u64 {
             return Err(FI_EMSGSIZE);
         }
-        let bytes = gathered(buffer);
-        protocol.inject_as(port, now, to, envelope, &bytes, context, report).map_err(|_| FI_EAGAIN)
+        let bytes = gathered(&call.buffer);
+        let sent = if ends_late {
+            protocol.send_copied(port, now, call, &bytes)
+        } else {
+            protocol.inject_as(port, now, call.to, call.envelope, &bytes, call.context, call.report)
+        };
+        sent.map_err(|_| FI_EAGAIN)
     }
 
     /// Sends bytes, which are copied now; nothing is reported.

@@ -243,10 +243,14 @@ impl Engine {
     fn event(&mut self, now: Duration, event: Event) {
         if event.token == LISTENER {
             if let EventKind::ConnectRequest(request) = event.kind {
-                // A peer that names another address than its own is none.
-                let from = |hello: &Hello| parse_name(hello.name.as_bytes()).map(|name| name.ip());
+                // A peer that names another address than its own is none, nor may it have two names for one address.
+                let from = |hello: &Hello| {
+                    parse_name(hello.name.as_bytes()).filter(|&name| name_of(name) == hello.name).map(|name| name.ip())
+                };
                 let peer = request.peer.ip();
                 let hello = Hello::parse(&request.private_data).filter(|hello| from(hello) == Some(peer));
+                // The request may take the place of a connection, of which all that has arrived counts.
+                self.take_completions(now);
                 match self.port.links.incoming(request) {
                     Ok(connection) => self.incoming(connection, hello.as_ref()),
                     Err(error) => warn(FI_LOG_EP_CTRL, &format!("a connection request is lost: {error}")),

@@ -1,4 +1,4 @@
-//! A table whose numbers are not used again soon, so that what is late belongs to nothing else.
+//! A table that gives out no number again soon, so that what is late belongs to nothing else.
 
 use std::collections::VecDeque;
 

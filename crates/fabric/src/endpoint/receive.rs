@@ -56,7 +56,8 @@ fn peek(call: &mut Call<'_>, receive: &ReceiveCall, flags: u64) {
     engine.progress();
     let (protocol, port, now) = engine.parts();
     if flags & FI_DISCARD != 0 {
-        if protocol.discard(port, now, receive, false) {
+        // The program waits for the answer, whatever it wants to hear of receives.
+        if protocol.discard(port, now, &ReceiveCall { report: true, ..*receive }, false) {
             return;
         }
     } else {

@@ -44,7 +44,7 @@ fn resources(number: usize, node: &Node) {
     let (endpoint, port) = (node.endpoint(), &node.port);
     assert!(endpoint.is_drained(), "node {number} has something to do");
     let queued = |state: &State| match state {
-        State::Connected(connected) => connected.queue.slots(),
+        State::Connected(connected) => connected.queue.slots() as usize,
         _ => 0,
     };
     let sending = endpoint.free_slots.len() + endpoint.peers.iter().map(|peer| queued(&peer.state)).sum::<usize>();

@@ -239,6 +239,12 @@ impl Mesh {
         connection
     }
 
+    /// A hostile node ends a connection.
+    pub fn raw_disconnect(&mut self, node: usize, connection: ConnectionId) {
+        self.nodes[node].port.disconnect(connection);
+        self.take_out(node);
+    }
+
     /// A hostile node sends bytes as a message. False: it has no connection.
     pub fn raw_send(&mut self, node: usize, bytes: &[u8]) -> bool {
         self.raw_post(node, What::Send, bytes)

@@ -166,6 +166,20 @@ impl Program {
         result.is_ok()
     }
 
+    /// Sends a message of which the bytes are copied at once, and returns its number. `None`: there is no room.
+    pub fn send_copied(&mut self, call: Send) -> Option<usize> {
+        let (number, to) = (self.sends.len(), self.peer(call.from, call.to));
+        let context = self.context(Op::Send(number));
+        let envelope = Envelope { tag: call.tag, data: Some(number as u64) };
+        let mut bytes: Vec<u8> = (0..call.len).map(|at| byte_of(number as u64, at)).collect();
+        let send = SendCall { to, envelope, buffer: Buffer::default(), matched: call.matched, context, report: true };
+        let result = self.mesh.with(call.from, |endpoint, port, now| endpoint.send_copied(port, now, &send, &bytes));
+        bytes.fill(0);
+        result.ok()?;
+        self.sends.push(Sent { call, ended: None, matched: None });
+        Some(number)
+    }
+
     /// Posts a receive, and returns its number.
     pub fn receive(&mut self, call: Receive) -> usize {
         let (number, receive) = self.new_receive(call, false);
