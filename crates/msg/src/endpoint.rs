@@ -129,9 +129,14 @@ impl Endpoint {
             self.becomes_named(known);
             return known;
         }
+        self.add_peer(Peer::new(*name))
+    }
+
+    /// A peer of a new name.
+    pub(crate) fn add_peer(&mut self, peer: Peer) -> PeerId {
         let id = PeerId(self.peers.len() as u32);
-        self.peers.push(Peer::new(*name));
-        self.names.insert(*name, id);
+        self.names.insert(peer.name, id);
+        self.peers.push(peer);
         id
     }
 

@@ -79,11 +79,7 @@ impl Endpoint {
     ) -> Result<(), Again> {
         assert!(bytes.len() <= self.longest_injected());
         self.calls(now);
-        if self.injected + bytes.len() > self.settings.injected {
-            return Err(Again);
-        }
-        self.injected += bytes.len();
-        let (asked, local) = (Asked { context, report }, Source::Copied(bytes.into()));
+        let (asked, local) = (Asked { context, report }, self.copy_injected(bytes)?);
         let remote = Remote { addr, len: bytes.len() as u64, rkey };
         let (write, held, bounced, posted) = (true, Held::default(), false, 0);
         self.begin_rma(port, now, Rma { asked, to, write, local, remote, immediate, held, bounced, posted });

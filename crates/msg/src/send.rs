@@ -73,11 +73,8 @@ impl Endpoint {
                 return Ok(());
             }
         }
-        if self.injected + bytes.len() > self.settings.injected {
-            return Err(Again);
-        }
-        self.injected += bytes.len();
-        self.begin_send(port, now, asked, to, envelope, Source::Copied(bytes.into()), false);
+        let copied = self.copy_injected(bytes)?;
+        self.begin_send(port, now, asked, to, envelope, copied, false);
         Ok(())
     }
 
@@ -95,13 +92,18 @@ impl Endpoint {
     ) -> Result<(), Again> {
         assert!(bytes.len() <= self.longest_injected());
         self.calls(now);
+        let (asked, copied) = (Asked { context: call.context, report: call.report }, self.copy_injected(bytes)?);
+        self.begin_send(port, now, asked, call.to, call.envelope, copied, call.matched);
+        Ok(())
+    }
+
+    /// Copies bytes of the program until they have left. Error: there is no room for them.
+    pub(crate) fn copy_injected(&mut self, bytes: &[u8]) -> Result<Source, Again> {
         if self.injected + bytes.len() > self.settings.injected {
             return Err(Again);
         }
         self.injected += bytes.len();
-        let asked = Asked { context: call.context, report: call.report };
-        self.begin_send(port, now, asked, call.to, call.envelope, Source::Copied(bytes.into()), call.matched);
-        Ok(())
+        Ok(Source::Copied(bytes.into()))
     }
 
     /// Longest message that can be injected, bytes.

@@ -14,16 +14,13 @@ impl Endpoint {
             return Some(known);
         }
         let stranger = Peer { stranger: true, ..Peer::new(*name) };
-        let id = if self.strangers < self.settings.strangers {
-            self.peers.push(stranger);
+        if self.strangers < self.settings.strangers {
             self.strangers += 1;
-            PeerId(self.peers.len() as u32 - 1)
-        } else {
-            let id = self.forgettable()?;
-            let gone = std::mem::replace(self.peer_mut(id), stranger);
-            self.names.remove(&gone.name);
-            id
-        };
+            return Some(self.add_peer(stranger));
+        }
+        let id = self.forgettable()?;
+        let gone = std::mem::replace(self.peer_mut(id), stranger);
+        self.names.remove(&gone.name);
         self.names.insert(*name, id);
         Some(id)
     }

@@ -86,40 +86,21 @@ impl Keys {
         }
         let next = |old| result(update.operator, update.datatype, old, update.operand, update.compare);
         // SAFETY: aligned memory of the program, which it has registered for this.
-        Ok(unsafe { if reads { load(update.addr, size) } else { exchange(update.addr, size, next) } })
+        Ok(unsafe { exchange(update.addr, size, |old| (!reads).then(|| next(old))) })
     }
 }
 
-/// Reads an element atomically. Its memory need not be writable.
+/// Replaces an element by `next` of it, atomically, and returns the element before. `None`: it is only read, and its memory
+/// need not be writable.
 ///
 /// # Safety
 /// The element is in the program's memory, and aligned.
-unsafe fn load(addr: u64, size: u64) -> u64 {
-    macro_rules! load {
-        ($atomic:ty) => {{
-            // SAFETY: the caller's element.
-            let element = unsafe { <$atomic>::from_ptr(std::ptr::with_exposed_provenance_mut(addr as usize)) };
-            u64::from(element.load(Ordering::Acquire))
-        }};
-    }
-    match size {
-        1 => load!(AtomicU8),
-        2 => load!(AtomicU16),
-        4 => load!(AtomicU32),
-        _ => load!(AtomicU64),
-    }
-}
-
-/// Replaces an element by `next` of it, atomically, and returns the element before.
-///
-/// # Safety
-/// The element is in the program's memory, and aligned.
-unsafe fn exchange(addr: u64, size: u64, next: impl Fn(u64) -> u64) -> u64 {
+unsafe fn exchange(addr: u64, size: u64, next: impl Fn(u64) -> Option<u64>) -> u64 {
     macro_rules! exchange {
         ($atomic:ty, $plain:ty) => {{
             // SAFETY: the caller's element.
             let element = unsafe { <$atomic>::from_ptr(std::ptr::with_exposed_provenance_mut(addr as usize)) };
-            let update = |old: $plain| Some(next(u64::from(old)) as $plain);
+            let update = |old: $plain| next(u64::from(old)).map(|next| next as $plain);
             let updated = element.fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
             u64::from(updated.unwrap_or_else(|old| old))
         }};
