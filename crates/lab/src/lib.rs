@@ -15,4 +15,5 @@ pub mod guarded;
 pub mod micro;
 pub mod mpi;
 pub mod output;
-mod statistics;
+pub mod statistics;
+pub mod stream;

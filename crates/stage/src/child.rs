@@ -7,7 +7,8 @@ use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::{Pid, getppid};
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Seek};
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
@@ -104,10 +105,15 @@ impl Child {
         Ok(self.stdout.metadata()?.len() > 0)
     }
 
+    /// Its output on stdout so far.
+    pub fn output(&self) -> Result<String> {
+        read_all(&self.stdout)
+    }
+
     /// Its output so far, with its name and state, for messages.
     pub fn printed(&mut self) -> Result<String> {
         let state = self.reap()?.map_or("still runs".to_owned(), |(status, _)| status.to_string());
-        Ok(printed(&self.name, &state, &read_all(&mut self.stdout)?, &read_all(&mut self.stderr)?))
+        Ok(printed(&self.name, &state, &read_all(&self.stdout)?, &read_all(&self.stderr)?))
     }
 
     /// Whether it still runs.
@@ -174,8 +180,8 @@ impl Child {
         Ok(Finished {
             name: self.name.clone(),
             status,
-            stdout: read_all(&mut self.stdout)?,
-            stderr: read_all(&mut self.stderr)?,
+            stdout: read_all(&self.stdout)?,
+            stderr: read_all(&self.stderr)?,
             cpu,
         })
     }
@@ -239,11 +245,15 @@ fn listens(pid: Pid, protocol: Protocol, port: u16) -> bool {
 }
 
 /// Reads the file from its beginning. The child shares the offset of the file, which is at the end again afterwards.
-fn read_all(file: &mut File) -> Result<String> {
-    let mut bytes = Vec::new();
-    file.rewind()?;
-    file.read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+/// Does not move the file's position, at which the program goes on to write.
+fn read_all(file: &File) -> Result<String> {
+    let (mut bytes, mut chunk) = (Vec::new(), [0; 8192]);
+    loop {
+        match file.read_at(&mut chunk, bytes.len() as u64)? {
+            0 => return Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            n => bytes.extend_from_slice(&chunk[..n]),
+        }
+    }
 }
 
 #[cfg(test)]

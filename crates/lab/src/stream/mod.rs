@@ -1,0 +1,21 @@
+//! The test of Q. Liu's and R. Russell's "A Performance Study of InfiniBand Fourteen Data Rate (FDR)" (2014; F): a stream of
+//! WRITEs with immediate data from a sender to a receiver, with credits. Simulated or live.
+//!
+//! | file | |
+//! | --- | --- |
+//! | `job` | what is measured |
+//! | `found` | what comes of it |
+//! | `equations` | the paper's equations for the number of outstanding messages and the signalling period |
+
+pub mod equations;
+pub mod found;
+pub mod job;
+
+pub use found::{Found, SideFound};
+pub use job::{Amount, Areas, Job, Place, Sides, Signal};
+
+/// Measures jobs: live or simulated.
+pub trait Measure {
+    /// Measures a job. An error if it cannot be measured; other jobs can be measured after it.
+    fn measure(&mut self, job: &Job) -> anyhow::Result<Found>;
+}
