@@ -105,9 +105,9 @@ impl Child {
         Ok(self.stdout.metadata()?.len() > 0)
     }
 
-    /// Its output on stdout so far.
-    pub fn output(&self) -> Result<String> {
-        read_all(&self.stdout)
+    /// Its output on stdout so far, from byte `from` on.
+    pub fn output(&self, from: u64) -> Result<Vec<u8>> {
+        read(&self.stdout, from)
     }
 
     /// Its output so far, with its name and state, for messages.
@@ -245,12 +245,16 @@ fn listens(pid: Pid, protocol: Protocol, port: u16) -> bool {
 }
 
 /// Reads the file from its beginning. The child shares the offset of the file, which is at the end again afterwards.
-/// Does not move the file's position, at which the program goes on to write.
 fn read_all(file: &File) -> Result<String> {
+    Ok(String::from_utf8_lossy(&read(file, 0)?).into_owned())
+}
+
+/// Does not move the file's position, at which the program goes on to write.
+fn read(file: &File, from: u64) -> Result<Vec<u8>> {
     let (mut bytes, mut chunk) = (Vec::new(), [0; 8192]);
     loop {
-        match file.read_at(&mut chunk, bytes.len() as u64)? {
-            0 => return Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        match file.read_at(&mut chunk, from + bytes.len() as u64)? {
+            0 => return Ok(bytes),
             n => bytes.extend_from_slice(&chunk[..n]),
         }
     }

@@ -6,13 +6,16 @@
 //! | `job` | what is measured |
 //! | `found` | what comes of it |
 //! | `equations` | the paper's equations for the number of outstanding messages and the signalling period |
+//! | `session` | live: a pair of `weir-stream` processes that measures one job after the other |
 
 pub mod equations;
 pub mod found;
 pub mod job;
+pub mod session;
 
 pub use found::{Found, SideFound};
 pub use job::{Amount, Areas, Job, Place, Sides, Signal};
+pub use session::Session;
 
 /// Measures jobs: live or simulated.
 pub trait Measure {
