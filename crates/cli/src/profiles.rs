@@ -69,12 +69,16 @@ fn table(profile: &Described) -> String {
 }
 
 /// Sources that values name by a letter or two.
-const SOURCES: [(&str, &str); 3] = [
+const SOURCES: [(&str, &str); 4] = [
     (
         "T",
         "T. Fukuoka, Finding and Analyzing Performance Pitfalls of On-Demand Paging of InfiniBand\n   (master's thesis), section or figure.",
     ),
     ("R", "github.com/unionxic/rdma-fault-characterization, harness/ack_timeout (measurements, 2026)."),
+    (
+        "F",
+        "Q. Liu and R. Russell, A Performance Study of InfiniBand Fourteen Data Rate (FDR), 2014, figure or section.",
+    ),
     ("NV", "NVIDIA, Adaptive Retransmission: Parameters Control (docs.nvidia.com, August 2025)."),
 ];
 
@@ -117,6 +121,11 @@ mod tests {
         for part in ["T: T. Fukuoka", "R: github.com/", "NV: NVIDIA", "[12.5, 8.4, "] {
             assert!(roce.contains(part), "{part} in {roce}");
         }
+        let fdr = table("connectx3-fdr");
+        for part in ["F: Q. Liu", "T: T. Fukuoka", "[host]", "partial_miss_ns"] {
+            assert!(fdr.contains(part), "{part} in {fdr}");
+        }
+        assert!(!table("connectx6").contains("F: Q. Liu"));
         assert!(!table("connectx6").contains("NV: NVIDIA") && !table("connectx6").contains("R: github.com"));
     }
 

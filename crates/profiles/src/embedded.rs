@@ -1,13 +1,14 @@
 //! The profiles of `profiles/`, embedded.
 
 /// Names and contents: models of adapters, MultiEdge, then the systems of T table 4.1.
-pub(crate) const EMBEDDED: [(&str, &str); 17] = [
+pub(crate) const EMBEDDED: [(&str, &str); 18] = [
     ("ideal", include_str!("../profiles/ideal.toml")),
     ("connectx3", include_str!("../profiles/connectx3.toml")),
     ("connectx4", include_str!("../profiles/connectx4.toml")),
     ("connectx5", include_str!("../profiles/connectx5.toml")),
     ("connectx6", include_str!("../profiles/connectx6.toml")),
     ("connectx6-roce", include_str!("../profiles/connectx6-roce.toml")),
+    ("connectx3-fdr", include_str!("../profiles/connectx3-fdr.toml")),
     ("connectib", include_str!("../profiles/connectib.toml")),
     ("multiedge", include_str!("../profiles/multiedge.toml")),
     ("private-a", include_str!("../profiles/systems/private-a.toml")),

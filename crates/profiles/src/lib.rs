@@ -12,7 +12,8 @@
 //! ```
 //!
 //! "T" in sources is T. Fukuoka's master's thesis, "Finding and Analyzing Performance Pitfalls of On-Demand Paging of
-//! InfiniBand". `profiles/connectib.toml` says what "M" is, and `profiles/connectx6-roce.toml` what "R" and "NV" are.
+//! InfiniBand". `profiles/connectib.toml` says what "M" is, `profiles/connectx6-roce.toml` what "R" and "NV" are,
+//! and `profiles/connectx3-fdr.toml` what "F" is.
 #![forbid(unsafe_code)]
 
 mod described;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use toml::Value;
 use weir_transport::edge::{MAX_WINDOW, Parameters, Scheduler};
 use weir_transport::{
-    AckTimeout, Adaptive, Delay, DeviceAttributes, Flood, Links, MAX_RD_ATOMIC, OdpCaps, OdpOps, PageFaults, Profile,
-    RequesterFaults, ResponderFaults, RnrWait, Spread,
+    AckTimeout, Adaptive, Delay, DeviceAttributes, Flood, HostModel, Links, MAX_RD_ATOMIC, OdpCaps, OdpOps, PageFaults,
+    Profile, RequesterFaults, ResponderFaults, RnrWait, Spread,
 };
 
 /// Reads a profile; keys that it does not contain are those of its base.
@@ -19,7 +19,7 @@ pub(crate) fn profile(origin: &str, text: &str) -> Result<Described, Error> {
     let Contents { about, base, mut values } = table::parse(origin, text)?;
     let own: Vec<String> = values.iter().map(|value| value.key.clone()).collect();
     inherit(origin, base.clone(), &mut values)?;
-    add_links(&mut values)?;
+    add_what_adapters_leave_out(&mut values)?;
     explain(&mut values)?;
     let reader = Reader { origin, values: &values, known: RefCell::default() };
     let name = if embedded(origin).is_some() { origin.into() } else { stem(origin) };
@@ -55,10 +55,12 @@ fn inherit(origin: &str, base: Option<String>, values: &mut Vec<Explained>) -> R
     if base.is_some() { inherit(&name, base, values) } else { Ok(()) }
 }
 
-/// Adds how Weir uses several links as one: no adapter does that, so the files of adapters leave it out.
-fn add_links(values: &mut Vec<Explained>) -> Result<(), Error> {
+/// Adds the sections that the files of adapters leave out: how Weir uses several links as one, which no adapter does, and the
+/// machine that the adapter is in.
+fn add_what_adapters_leave_out(values: &mut Vec<Explained>) -> Result<(), Error> {
     let Some(ideal) = embedded("ideal") else { return Ok(()) };
-    let ideal = table::parse("ideal", ideal)?.values.into_iter().filter(|value| value.key.starts_with("links."));
+    let left_out = |value: &Explained| ["links.", "host."].iter().any(|section| value.key.starts_with(section));
+    let ideal = table::parse("ideal", ideal)?.values.into_iter().filter(left_out);
     let missing: Vec<Explained> = ideal.filter(|value| !values.iter().any(|known| known.key == value.key)).collect();
     values.extend(missing);
     Ok(())
@@ -128,6 +130,7 @@ impl Reader<'_> {
             damming: self.boolean("damming.on")?,
             flood: self.flood()?,
             links: self.links()?,
+            host: self.host()?,
         };
         let discards = matches!(profile.page_faults.requester, RequesterFaults::Discard { .. });
         if profile.flood.is_some() && !discards {
@@ -210,6 +213,29 @@ impl Reader<'_> {
         Ok(Links { parameters, scheduler })
     }
 
+    fn host(&self) -> Result<Option<HostModel>, Error> {
+        let on = self.boolean("host.on")?;
+        let nanos = |key: &str| self.number(key, 0.0, LONGEST_LINE_NS);
+        let time = |key: &str| self.number(key, 0.0, LONGEST).map(micros);
+        let model = HostModel {
+            tlp: self.power_of_two("host.tlp_bytes", 128, 4096)?,
+            line: self.power_of_two("host.line_bytes", 32, 128)?,
+            line_ns: nanos("host.line_ns")?,
+            cache: (self.integer("host.cache_kib", 0, 1 << 30)? as u64) << 10,
+            miss_ns: nanos("host.miss_ns")?,
+            partial_miss_ns: nanos("host.partial_miss_ns")?,
+            remote_factor: self.number("host.remote_factor", 1.0, 100.0)?,
+            completion: time("host.completion_us")?,
+            event: time("host.event_us")?,
+            wake: time("host.wake_us")?,
+            wake_cpu: time("host.wake_cpu_us")?,
+            poll: time("host.poll_us")?,
+            post: time("host.post_us")?,
+            remote_wake_factor: self.number("host.remote_wake_factor", 1.0, 100.0)?,
+        };
+        Ok(on.then_some(model))
+    }
+
     fn get(&self, key: &str) -> Result<&Value, Error> {
         self.known.borrow_mut().push(key.into());
         let value = self.values.iter().find(|value| value.key == key);
@@ -244,6 +270,12 @@ impl Reader<'_> {
     fn integer(&self, key: &str, low: i64, high: i64) -> Result<i64, Error> {
         let number = self.get(key)?.as_integer().filter(|number| (low..=high).contains(number));
         number.ok_or_else(|| self.wrong(key, &format!("a whole number from {low} to {high}")))
+    }
+
+    fn power_of_two(&self, key: &str, low: u32, high: u32) -> Result<u32, Error> {
+        let number = self.get(key)?.as_integer().and_then(|number| u32::try_from(number).ok());
+        let found = number.filter(|number| number.is_power_of_two() && (low..=high).contains(number));
+        found.ok_or_else(|| self.wrong(key, &format!("a power of two from {low} to {high}")))
     }
 
     fn number(&self, key: &str, low: f64, high: f64) -> Result<f64, Error> {
@@ -302,6 +334,9 @@ const OPERATIONS: [(&str, OdpOps); 8] = [
 
 /// The operations of a service that only sends and receives.
 const DATAGRAMS: OdpOps = OdpOps::SEND.union(OdpOps::RECV).union(OdpOps::SRQ_RECV);
+
+/// The longest time of a cache line, ns: the longest packet has up to 128 lines and must not take longer than a timeout.
+const LONGEST_LINE_NS: f64 = 10e3;
 
 /// The longest delay, µs.
 const LONGEST: f64 = 10e6;

@@ -1,10 +1,11 @@
 //! The embedded profiles, profile files of users, and the error messages for invalid files.
 
 use std::time::Duration;
-use weir_profiles::{Described, Error, all, describe, load, names, reseeded};
+use weir_profiles::{Described, Error, Explained, all, describe, load, names, reseeded};
 use weir_transport::edge::{Parameters, Scheduler};
 use weir_transport::{
-    Adaptive, Delay, DeviceAttributes, Flood, OdpCaps, OdpOps, Profile, RequesterFaults, ResponderFaults, Spread,
+    Adaptive, Delay, DeviceAttributes, Flood, HostModel, OdpCaps, OdpOps, Profile, RequesterFaults, ResponderFaults,
+    Spread,
 };
 
 /// Loads a file with this text.
@@ -52,9 +53,12 @@ fn each_embedded_profile_has_all_keys_with_sources() {
         let own = ["profiles", "profiles/systems"].map(|folder| format!("{folder}/{}.toml", each.profile.name));
         let own = own.iter().find_map(|path| std::fs::read_to_string(path).ok()).expect("the file");
         let has_base = own.contains("\nbase = ");
-        // No adapter uses several links as one: all have the values of Weir.
-        let of_weir = each.values.iter().filter(|value| value.key.starts_with("links.")).count();
-        let expected = each.values.len() - if own.contains("[links]") { 0 } else { of_weir };
+        // No adapter uses several links as one, and most are in no particular machine: they have the values of Weir.
+        let left_out = |section: &str| {
+            let is_of = |value: &&Explained| value.key.starts_with(&format!("{section}."));
+            if own.contains(&format!("[{section}]")) { 0 } else { each.values.iter().filter(is_of).count() }
+        };
+        let expected = each.values.len() - left_out("links") - left_out("host");
         for part in ["value = ", "source = \""] {
             let count = own.matches(part).count();
             assert!(has_base || count == expected, "the file sets all keys itself, or has a base");
@@ -112,6 +116,25 @@ fn connectx6_roce_is_a_connectx6_with_adaptive_retransmission() {
     }
     assert_eq!(infiniband.ack_timeout.adaptive, Adaptive::default());
     assert_eq!(Profile { name: "connectx6".into(), ack_timeout: infiniband.ack_timeout.clone(), ..roce }, infiniband);
+}
+
+#[test]
+fn connectx3_fdr_is_a_connectx3_in_a_machine() {
+    let fdr = load("connectx3-fdr").expect("an embedded profile");
+    let plain = load("connectx3").expect("an embedded profile");
+    let host = fdr.host.expect("a machine");
+    assert_eq!((host.tlp, host.line, host.event), (256, 64, Duration::from_nanos(800)));
+    // F: messages of 4 MiB in sum fit into the cache, and those of 5 MiB do not.
+    assert!((4 << 20..5 << 20).contains(&host.cache));
+    assert_eq!(Profile { name: plain.name.clone(), host: None, ..fdr }, plain);
+    let described = describe("connectx3-fdr").expect("an embedded profile");
+    let of_host = described.values.iter().filter(|value| value.key.starts_with("host."));
+    of_host.for_each(|value| assert_ne!(value.source, "not used", "{}", value.key));
+    // Values of the base stay if a file turns the machine off and on.
+    assert_eq!(file("base = \"connectx3-fdr\"\n[host]\non = false").unwrap().profile.host, None);
+    let mine = file("base = \"connectx3-fdr\"\n[host]\ncache_kib = 20480").unwrap().profile.host;
+    assert_eq!(mine, Some(HostModel { cache: 20 << 20, ..host }));
+    assert!(file("[host]\non = true").unwrap().profile.host.is_some_and(|host| host.line_ns == 0.0));
 }
 
 #[test]
@@ -214,6 +237,10 @@ fn errors_name_the_file_the_key_and_the_valid_values() {
         ("[page_faults]\nresolve_us = -1", &["page_faults.resolve_us = -1"]),
         ("[page_faults]\nresolve_us = { value = 1, because = \"so\" }", &["page_faults.resolve_us", "source"]),
         ("[page_faults]\nresolve_us = { source = \"none\" }", &["page_faults.resolve_us", "value"]),
+        ("[host]\ntlp_bytes = 200", &["host.tlp_bytes = 200", "a power of two from 128 to 4096"]),
+        ("[host]\nline_bytes = 256", &["host.line_bytes = 256", "from 32 to 128"]),
+        ("[host]\nline_ns = -1", &["host.line_ns = -1"]),
+        ("[host]\nremote_factor = 0.5", &["host.remote_factor = 0.5", "from 1 to 100"]),
         ("base = \"connectx7\"", &["base", "connectx6"]),
         ("base = 4", &["base = 4", "a string"]),
         ("damming = true", &["damming = true", "a section"]),

@@ -1,6 +1,7 @@
 //! State that all QPs of an adapter share, as the protocol accesses it: memory, completion queues, the send port.
 
 use crate::ids::{HostId, QpId};
+use crate::machine::Machine;
 use crate::memory::{Accessor, Memory};
 use crate::packet::{PacketKey, Packets, Payload};
 use crate::qp::Sent;
@@ -15,6 +16,8 @@ use weir_wire::Headers;
 /// State shared by the QPs of a host.
 pub(crate) struct Adapter {
     pub memory: Memory,
+    /// The bus to memory and the cache; `None`: they take no time.
+    pub machine: Option<Box<Machine>>,
     /// Completions and events that the application has not received yet.
     pub reports: VecDeque<Report>,
 }
@@ -50,17 +53,24 @@ impl Host for View<'_> {
     }
 
     fn scatter(&mut self, sges: &[Sge], offset: u64, bytes: &[u8]) -> Result<(), Denied> {
-        let memory = &mut self.adapter.borrow_mut().memory;
+        let Adapter { memory, machine, .. } = &mut *self.adapter.borrow_mut();
         memory.ensure_sges_present(sges, offset, bytes.len() as u64, self.accessor)?;
-        memory.scatter(sges, offset, bytes)
+        memory.scatter(sges, offset, bytes)?;
+        if let Some(machine) = machine {
+            machine.write(self.accessor.now, sges, offset, bytes.len() as u64);
+        }
+        Ok(())
     }
 
     #[inline(always)]
     fn write_remote(&mut self, rkey: u32, va: u64, bytes: &[u8]) -> Result<(), Denied> {
-        let memory = &mut self.adapter.borrow_mut().memory;
+        let Adapter { memory, machine, .. } = &mut *self.adapter.borrow_mut();
         let len = bytes.len() as u64;
         let region = memory.reach(rkey, va, len, va + len, self.accessor)?;
         memory.store(region, va, bytes);
+        if let Some(machine) = machine {
+            machine.write_region(self.accessor.now, rkey, va, len);
+        }
         Ok(())
     }
 
@@ -80,7 +90,11 @@ impl Host for View<'_> {
 
     fn complete(&mut self, queue: Queue, completion: Completion, _solicited: bool) {
         let report = Report::Completion { qp: self.accessor.qp, queue, completion };
-        self.adapter.borrow_mut().reports.push_back(report);
+        let adapter = &mut *self.adapter.borrow_mut();
+        adapter.reports.push_back(report);
+        if let Some(machine) = &mut adapter.machine {
+            machine.complete(self.accessor.now);
+        }
     }
 
     fn event(&mut self, event: QpEvent) {
@@ -115,15 +129,23 @@ impl Out<'_> {
     #[inline(never)]
     fn load(&mut self, range: &Remote) -> Result<Payload, Refused> {
         let Remote { rkey, va, len, .. } = *range;
-        let memory = &mut self.adapter.borrow_mut().memory;
+        let Adapter { memory, machine, .. } = &mut *self.adapter.borrow_mut();
         let accessor = Accessor { side: Side::Responder, ..self.accessor };
         let region = memory.reach(rkey, va, len, va + len, accessor).map_err(Refused::Denied)?;
+        if let Some(machine) = machine {
+            machine.read_region(rkey, va, len);
+        }
         Ok(memory.load(region, va, len as usize))
     }
 
     #[inline(always)]
     fn gather(&mut self, sges: &[Sge], offset: u64, len: usize) -> Result<Payload, Refused> {
-        self.adapter.borrow_mut().memory.gather(sges, offset, len, self.accessor).map_err(Refused::Denied)
+        let Adapter { memory, machine, .. } = &mut *self.adapter.borrow_mut();
+        let payload = memory.gather(sges, offset, len, self.accessor).map_err(Refused::Denied)?;
+        if let Some(machine) = machine {
+            machine.read(sges, offset, len as u64);
+        }
+        Ok(payload)
     }
 }
 

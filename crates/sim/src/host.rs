@@ -3,6 +3,7 @@
 use crate::adapter::{Adapter, Out, View};
 use crate::capture::Capture;
 use crate::ids::{HostId, QpId};
+use crate::machine::Machine;
 use crate::memory::{Accessor, Memory};
 use crate::observe::Counts;
 use crate::packet::{PacketKey, Packets};
@@ -56,7 +57,8 @@ struct Slot {
 impl HostState {
     /// A host without QPs and without memory.
     pub fn new(profile: Arc<Profile>, seed: u64) -> Self {
-        let adapter = Adapter { memory: Memory::new(&profile, FAULT, seed), reports: VecDeque::new() };
+        let machine = profile.host.map(|model| Box::new(Machine::new(model)));
+        let adapter = Adapter { memory: Memory::new(&profile, FAULT, seed), machine, reports: VecDeque::new() };
         HostState {
             profile,
             adapter: RefCell::new(adapter),

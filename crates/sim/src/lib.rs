@@ -42,9 +42,10 @@
 //! contents ([`Backing`]).
 //!
 //! Modelled of an adapter: its QPs send in turn, a packet each, at the rate of its link; responses and ACKs take time
-//! on the wire only; a page fault takes the time of the profile and is shared by all accesses to its pages. Not
-//! modelled: PCIe, caches, limits of the message rate, congestion control, and the credits by which InfiniBand avoids
-//! loss.
+//! on the wire only; a page fault takes the time of the profile and is shared by all accesses to its pages. If the
+//! profile has a [`weir_transport::HostModel`] (`connectx3-fdr`), payload also takes time on the bus between adapter and
+//! memory, which depends on its alignment, a cache, and the NUMA node; completions and events take some of the bus. Not
+//! modelled: limits of the message rate, congestion control, and the credits by which InfiniBand avoids loss.
 #![forbid(unsafe_code)]
 
 mod adapter;
@@ -53,6 +54,7 @@ mod host;
 mod ids;
 mod incident;
 mod link;
+mod machine;
 mod memory;
 mod network;
 mod observe;
@@ -64,6 +66,7 @@ mod simulation;
 pub use ids::{HostId, Node, QpId, SwitchId};
 pub use incident::Incident;
 pub use link::{Disorder, Link};
+pub use machine::BusCounts;
 pub use memory::{Backing, Paging, Region};
 pub use observe::{Counts, Loss, PacketEvent, Seen, Trace};
 pub use qp::QpSetup;

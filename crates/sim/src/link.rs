@@ -90,6 +90,11 @@ impl Pipe {
         Pipe { link, to, buffer, picoseconds_per_byte, last: (u32::MAX, 0), latency, plenty, free: 0, ends: None }
     }
 
+    /// When the last packet that entered will have left, rounded up to nanoseconds.
+    pub fn free(&self) -> Instant {
+        Instant(self.free.div_ceil(1000))
+    }
+
     /// Bytes that wait before it.
     pub fn waiting(&self, now: Instant) -> u64 {
         (self.free.saturating_sub(now.0 * 1000) as f64 / self.picoseconds_per_byte) as u64

@@ -420,7 +420,7 @@ fn pages_of(region: &RegionState, addr: u64, len: u64) -> Range<u64> {
 
 /// Calls `each` for the parts of the SGE list that `len` bytes at `offset` cover, with the SGE, address, length, and
 /// offset within the `len` bytes.
-fn for_each_segment(
+pub(crate) fn for_each_segment(
     sges: &[Sge],
     mut offset: u64,
     len: u64,

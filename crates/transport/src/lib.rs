@@ -57,7 +57,8 @@ pub use handled::{Handled, Side};
 pub use host::{Egress, Host, Outgoing, Payload, Queue, Refused, TaggedReceive};
 pub use limits::{InFlight, Limits, PACKET_COST, Progress};
 pub use profile::{
-    AckTimeout, Adaptive, Delay, Flood, Links, PageFaults, Profile, RequesterFaults, ResponderFaults, RnrWait, Spread,
+    AckTimeout, Adaptive, Delay, Flood, HostModel, Links, PageFaults, Profile, RequesterFaults, ResponderFaults,
+    RnrWait, Spread,
 };
 pub use qp::Qp;
 pub use quirk::{Chance, FaultEvents};

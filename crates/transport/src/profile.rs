@@ -1,5 +1,9 @@
 //! An adapter's properties. The protocol reads the properties only; no code depends on a profile's name.
 
+mod host_model;
+
+pub use host_model::HostModel;
+
 use crate::DeviceAttributes;
 use crate::edge::{Parameters, Scheduler};
 use std::time::Duration;
@@ -30,6 +34,8 @@ pub struct Profile {
     pub flood: Option<Flood>,
     /// Several links as one.
     pub links: Links,
+    /// The machine that the adapter is in. The protocol ignores it; `None`: memory and programs take no time.
+    pub host: Option<HostModel>,
 }
 
 /// How several links are used as one (MultiEdge thesis 2.1.2, 2.5.2).
@@ -216,6 +222,7 @@ impl Profile {
             damming: false,
             flood: None,
             links: Links { parameters: Parameters::TUNED, scheduler: Scheduler::Auto },
+            host: None,
         }
     }
 }

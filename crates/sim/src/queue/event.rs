@@ -18,6 +18,8 @@ pub(crate) enum Event {
     FaultEnds(HostId, u32),
     /// A page-fault event of a host is served: a requester may resume.
     ResumeRequesters(HostId),
+    /// The payload of the first packet that waits for a host's bus is written.
+    Written(HostId),
     /// A timer of the application.
     Timer(u64),
 }
@@ -37,6 +39,7 @@ impl Event {
             Event::FaultEnds(host, fault) => Packed(u64::from(host.0) << 8 | 3, fault.into()),
             Event::ResumeRequesters(host) => Packed(u64::from(host.0) << 8 | 4, 0),
             Event::Timer(token) => Packed(5, token),
+            Event::Written(host) => Packed(u64::from(host.0) << 8 | 7, 0),
             Event::Straggler(pipe, packet) => Packed(u64::from(pipe) << 8 | 6, packet.number().into()),
         }
     }
@@ -54,6 +57,7 @@ impl Packed {
             3 => Event::FaultEnds(host, value as u32),
             4 => Event::ResumeRequesters(host),
             5 => Event::Timer(value),
+            7 => Event::Written(host),
             _ => Event::Straggler(number, PacketKey::from_number(value as u32)),
         }
     }
@@ -73,6 +77,7 @@ mod tests {
             Event::FaultEnds(host, u32::MAX),
             Event::ResumeRequesters(host),
             Event::Timer(u64::MAX),
+            Event::Written(host),
             Event::Straggler(u32::MAX, PacketKey::from_number(u32::MAX)),
         ] {
             assert_eq!(event.pack().unpack(), event);

@@ -134,7 +134,7 @@ impl Simulation {
     fn arrives(&mut self, to: Node, packet: PacketKey) {
         match to {
             Node::Switch(switch) => self.forward(switch, packet),
-            Node::Host(host) if host == self.packets[packet].to => self.deliver(packet),
+            Node::Host(host) if host == self.packets[packet].to => self.reaches_host(host, packet),
             Node::Host(_) => self.lost(to, Loss::NoDestination, packet),
         }
     }
@@ -172,8 +172,8 @@ impl Simulation {
         self.packets.remove(key);
     }
 
-    /// A packet arrives at its host.
-    fn deliver(&mut self, key: PacketKey) {
+    /// A packet that has arrived at its host reaches its QP.
+    pub(super) fn deliver(&mut self, key: PacketKey) {
         let packet = &self.packets[key];
         let (now, node) = (self.now, Node::Host(packet.to));
         let host = &mut self.hosts[packet.to.0 as usize];
@@ -309,7 +309,10 @@ impl Outside<'_> {
         if let Some(index) = port {
             let pipe = &mut network.pipes[index as usize];
             lost = lost.or_else(|| loses(&pipe.link, packet, chance));
-            let (free, at) = pipe.occupy(*now, packet.bytes);
+            let (free, at) = match &mut host.adapter.get_mut().machine {
+                None => pipe.occupy(*now, packet.bytes),
+                Some(machine) => machine.send(*now, pipe, packet.bytes),
+            };
             arrival = Some((index, at));
             // A lost packet occupies the link, too.
             host.sending = true;

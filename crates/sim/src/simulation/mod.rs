@@ -1,6 +1,7 @@
 //! The simulation: its parts, and the calls that drive it.
 
 mod events;
+mod intake;
 
 use crate::adapter::Report;
 use crate::capture::Capture;
@@ -367,6 +368,7 @@ impl Simulation {
                 self.host_mut(host).resume_at = None;
                 self.resume_requesters(host);
             }
+            Event::Written(host) => self.written(host),
             Event::Timer(token) => app.timer(self, token),
         }
         if !self.reports.is_empty() {
