@@ -186,6 +186,11 @@ fn why_left_out(args: &RunArgs, experiment: &Experiment) -> Option<String> {
     if let Some(reason) = experiment.not_simulated.filter(|_| !args.live) {
         return Some(format!("the simulator cannot run it: {reason}; use --live"));
     }
+    if args.live
+        && let Some(reason) = experiments::not_live(experiment)
+    {
+        return Some(reason);
+    }
     let fixed = experiment.fixed_adapters && args.profile.is_some();
     fixed.then(|| "it compares fixed adapters, so --profile does not apply".into())
 }

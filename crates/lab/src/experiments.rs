@@ -2,7 +2,8 @@
 //! Pitfalls of On-Demand Paging of InfiniBand" (2021), P the paper "Pitfalls of InfiniBand with On-Demand Paging" by T.
 //! Fukuoka, S. Sato and K. Taura (2021), E is S. Passas' master's thesis "Analysis and Optimization of Overheads in
 //! Communication Protocols Over High Speed Ethernet-based Cluster Interconnects" (2008), about MultiEdge, M the
-//! paper "Designing MPI Library with On-Demand Paging (ODP) of InfiniBand: Challenges and Benefits" by M. Li and others (2016).
+//! paper "Designing MPI Library with On-Demand Paging (ODP) of InfiniBand: Challenges and Benefits" by M. Li and others (2016), F
+//! the paper "A Performance Study of InfiniBand Fourteen Data Rate (FDR)" by Q. Liu and R. Russell (2014).
 
 mod common;
 mod connectx6;
@@ -23,6 +24,15 @@ mod edge_polling;
 mod edge_primitives;
 mod edge_schedulers;
 mod fault_cost;
+mod fdr_alignment;
+mod fdr_best_b;
+mod fdr_cache;
+mod fdr_common;
+mod fdr_connection;
+mod fdr_numa;
+mod fdr_outstanding;
+mod fdr_signalling;
+mod fdr_wait_poll;
 mod flood;
 mod flood_pages;
 mod flood_write;
@@ -52,7 +62,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// All experiments.
-pub const ALL: [&Experiment; 34] = [
+pub const ALL: [&Experiment; 42] = [
     &odp_read::EXPERIMENT,
     &odp_send::EXPERIMENT,
     &odp_write::EXPERIMENT,
@@ -87,6 +97,14 @@ pub const ALL: [&Experiment; 34] = [
     &mpi_get::EXPERIMENT,
     &mpi_applications::EXPERIMENT,
     &mpi_pinned::EXPERIMENT,
+    &fdr_connection::EXPERIMENT,
+    &fdr_alignment::EXPERIMENT,
+    &fdr_outstanding::EXPERIMENT,
+    &fdr_cache::EXPERIMENT,
+    &fdr_best_b::EXPERIMENT,
+    &fdr_wait_poll::EXPERIMENT,
+    &fdr_signalling::EXPERIMENT,
+    &fdr_numa::EXPERIMENT,
 ];
 
 /// The experiments with these IDs, in the order of [`ALL`]; `all` selects all.
@@ -132,6 +150,11 @@ pub fn run(experiment: &'static Experiment, bench: &Bench<'_>) -> Result<Done> {
     })
 }
 
+/// Why this machine cannot run an experiment live; `None` if it can.
+pub fn not_live(experiment: &Experiment) -> Option<String> {
+    (experiment.id == fdr_numa::EXPERIMENT.id).then(fdr_numa::not_live)?
+}
+
 /// Whether an experiment is not repeated with other seeds: it judges its claims over seeds of its own,
 /// or over many processes, or has nothing random.
 fn has_one_seed(experiment: &Experiment) -> bool {
@@ -149,6 +172,14 @@ fn has_one_seed(experiment: &Experiment) -> bool {
         &mpi_get::EXPERIMENT,
         &mpi_applications::EXPERIMENT,
         &mpi_pinned::EXPERIMENT,
+        &fdr_connection::EXPERIMENT,
+        &fdr_alignment::EXPERIMENT,
+        &fdr_outstanding::EXPERIMENT,
+        &fdr_cache::EXPERIMENT,
+        &fdr_best_b::EXPERIMENT,
+        &fdr_wait_poll::EXPERIMENT,
+        &fdr_signalling::EXPERIMENT,
+        &fdr_numa::EXPERIMENT,
     ];
     without.iter().any(|each| each.id == experiment.id)
 }

@@ -131,6 +131,29 @@ fn claims_about_mpi_hold_or_say_why_not() {
 }
 
 #[test]
+fn claims_about_fdr_hold_or_say_why_not() {
+    for (id, least) in [
+        ("fdr-connection", 1.0),
+        ("fdr-alignment", 0.9),
+        ("fdr-outstanding", 1.0),
+        ("fdr-cache", 1.0),
+        ("fdr-best-b", 0.6),
+        ("fdr-wait-poll", 1.0),
+        ("fdr-signalling", 0.5),
+        ("fdr-numa", 0.5),
+    ] {
+        let done = run(one(id), 2, 1, None);
+        assert_eq!((done.seeds, done.profiles), (1, vec!["connectx3-fdr".to_owned()]), "{id}");
+        let (hold, all) = done.report.score();
+        assert!(hold as f64 >= least * all as f64, "{id}: {hold} of {all}: {:#?}", done.report.claims);
+        for claim in done.report.claims.iter().filter(|claim| !claim.holds()) {
+            let explained = claim.missing_mechanism().is_some() || !claim.conflict.is_empty();
+            assert!(claim.kind != Kind::Calibrated && explained, "{id}: {claim:?}");
+        }
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_files_on_any_number_of_threads() {
     let damming = one("damming");
     let all = [(1, 5), (3, 5), (1, 6)].map(|(threads, seed)| run(damming, threads, seed, None));

@@ -9,6 +9,7 @@ pub mod counters;
 mod failure;
 mod installation;
 pub mod iperf;
+mod namespace;
 pub mod old_kernel;
 pub mod pair;
 pub mod perftest;
@@ -20,14 +21,12 @@ pub use failure::Failure;
 pub use installation::library_folder;
 pub use program::{locate, missing};
 
-use anyhow::{Context, Result, bail, ensure};
-use nix::ifaddrs::getifaddrs;
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::net::if_::InterfaceFlags;
-use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, setns, unshare};
+use anyhow::{Context, Result};
+use namespace::{iproute, join_by_bridge, join_namespaces, mount_sysfs, shared_namespace};
+use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, setns};
 use nix::unistd::Pid;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -35,7 +34,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// Name of the interface in either namespace, and without its number that of all.
 const INTERFACE: &str = "eth0";
@@ -65,8 +63,8 @@ pub struct Stage {
 /// How A reaches B.
 #[derive(Clone)]
 enum Network {
-    /// Two new namespaces, joined by a veth pair.
-    Joined([Arc<OwnedFd>; 2]),
+    /// Two new namespaces, joined by a veth pair, or by a bridge in a third one.
+    Joined([Arc<OwnedFd>; 2], Option<Arc<OwnedFd>>),
     /// One new namespace for both, with its loopback interface.
     Shared(Arc<OwnedFd>),
     /// The loopback interface of this process's namespace, and why there is no new namespace.
@@ -81,9 +79,15 @@ impl Stage {
 
     /// The same with so many veth pairs, 1 to 64, which Weir's programs use as one: `eth0`, `eth1`, and so on.
     pub fn with_links(links: usize, mtu: u32) -> Result<Stage> {
-        let joined = join_namespaces(links, mtu).map(Network::Joined);
+        let joined = join_namespaces(links, mtu).map(|sides| Network::Joined(sides, None));
         let stage = Self::with(joined.unwrap_or_else(|e| Network::Loopback(format!("{e:#}"))))?;
         Ok(Stage { links, ..stage })
+    }
+
+    /// As [`Stage::new`], but with a bridge, the kernel's Ethernet switch, between both sides.
+    pub fn bridged(mtu: u32) -> Result<Stage> {
+        let joined = join_by_bridge(mtu).map(|(sides, switch)| Network::Joined(sides, Some(switch)));
+        Self::with(joined.unwrap_or_else(|e| Network::Loopback(format!("{e:#}"))))
     }
 
     /// One namespace for both sides, as two processes of one host have it; or loopback if that is not allowed.
@@ -269,16 +273,17 @@ impl Stage {
     pub fn loopback_reason(&self) -> Option<&str> {
         match &self.network {
             Network::Loopback(reason) => Some(reason),
-            Network::Joined(_) | Network::Shared(_) => None,
+            Network::Joined(..) | Network::Shared(_) => None,
         }
     }
 
     /// A short description of this stage.
     pub fn describe(&self) -> String {
         let networks = match &self.network {
-            Network::Joined(_) if self.one_host => "one network namespace with an interface".to_owned(),
-            Network::Joined(_) if self.links > 1 => format!("two network namespaces joined by {} veths", self.links),
-            Network::Joined(_) => "two network namespaces joined by veth".to_owned(),
+            Network::Joined(..) if self.one_host => "one network namespace with an interface".to_owned(),
+            Network::Joined(..) if self.links > 1 => format!("two network namespaces joined by {} veths", self.links),
+            Network::Joined(_, Some(_)) => "two network namespaces joined by a bridge".to_owned(),
+            Network::Joined(_, None) => "two network namespaces joined by veth".to_owned(),
             Network::Shared(_) => "one network namespace".to_owned(),
             Network::Loopback(reason) => format!("loopback without a namespace of its own ({reason})"),
         };
@@ -289,14 +294,14 @@ impl Stage {
 impl Network {
     fn namespace(&self, side: Side) -> Option<&Arc<OwnedFd>> {
         match self {
-            Network::Joined(namespaces) => Some(&namespaces[side as usize]),
+            Network::Joined(namespaces, _) => Some(&namespaces[side as usize]),
             Network::Shared(namespace) => Some(namespace),
             Network::Loopback(_) => None,
         }
     }
 
     fn is_joined(&self) -> bool {
-        matches!(self, Network::Joined(_))
+        matches!(self, Network::Joined(..))
     }
 }
 
@@ -313,112 +318,11 @@ fn pick_cores() -> Result<[usize; 2]> {
     Ok([first, *second.unwrap_or(&first)])
 }
 
-fn join_namespaces(links: usize, mtu: u32) -> Result<[Arc<OwnedFd>; 2]> {
-    ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root");
-    let a = Arc::new(new_namespace()?);
-    let b = Arc::new(new_namespace()?);
-    // `ip` takes a path to the namespace, which is reachable only through this process's descriptors.
-    let path_of_b = format!("/proc/{}/fd/{}", std::process::id(), b.as_raw_fd());
-    for n in 0..links {
-        let name = format!("{INTERFACES}{n}");
-        ip(&a, &format!("link add {name} mtu {mtu} type veth peer name {name} mtu {mtu} netns {path_of_b}"))?;
-    }
-    for (namespace, host) in [(&a, 1), (&b, 2)] {
-        ip(namespace, "link set lo up")?;
-        for n in 0..links {
-            let name = format!("{INTERFACES}{n}");
-            // Duplicate address detection would delay addresses, and so GIDs, by a second or two.
-            in_namespace(namespace, || {
-                let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/accept_dad"), "0");
-            })?;
-            ip(namespace, &format!("address add 198.18.{n}.{host}/24 dev {name}"))?;
-            // It fails in a container without IPv6, which only the tests of IPv6 need.
-            let _ = ip(namespace, &format!("address add fd77:0:0:{n:x}::{host}/64 dev {name} nodad"));
-            ip(namespace, &format!("link set {name} up"))?;
-        }
-    }
-    for n in 0..links {
-        wait_running(&a, &format!("{INTERFACES}{n}"))?;
-        wait_running(&b, &format!("{INTERFACES}{n}"))?;
-    }
-    Ok([a, b])
-}
-
-fn shared_namespace() -> Result<Arc<OwnedFd>> {
-    ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root");
-    let namespace = Arc::new(new_namespace()?);
-    ip(&namespace, "link set lo up")?;
-    Ok(namespace)
-}
-
-/// Waits until the kernel calls the interface running, which it does up to a second after the carrier. Weir's ports are
-/// up before, but UCX's own `tcp` does not see the interface until then.
-fn wait_running(namespace: &OwnedFd, interface: &str) -> Result<()> {
-    let end = Instant::now() + Duration::from_secs(5);
-    loop {
-        let mut running = false;
-        in_namespace(namespace, || {
-            let flag = InterfaceFlags::IFF_RUNNING;
-            running = getifaddrs()
-                .is_ok_and(|mut all| all.any(|entry| entry.interface_name == interface && entry.flags.contains(flag)));
-        })?;
-        match running {
-            true => return Ok(()),
-            false if Instant::now() > end => {
-                bail!("{interface} did not come up within 5 s; the machine may be busy: try again")
-            }
-            false => std::thread::sleep(Duration::from_millis(10)),
-        }
-    }
-}
-
-/// Makes a network namespace on a thread that ends at once, so that only the descriptor holds it.
-fn new_namespace() -> Result<OwnedFd> {
-    let thread = std::thread::spawn(|| -> Result<OwnedFd> {
-        unshare(CloneFlags::CLONE_NEWNET).context("making a network namespace")?;
-        Ok(File::open("/proc/thread-self/ns/net")?.into())
-    });
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
-
-fn in_namespace(namespace: &OwnedFd, job: impl FnOnce() + Send) -> Result<()> {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| setns(namespace, CloneFlags::CLONE_NEWNET).map(|()| job()));
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-    .context("entering a network namespace")
-}
-
-fn ip(namespace: &Arc<OwnedFd>, arguments: &str) -> Result<()> {
-    iproute(namespace, "ip", arguments)
-}
-
-/// Runs a program of iproute2 in a namespace.
-fn iproute(namespace: &Arc<OwnedFd>, program: &str, arguments: &str) -> Result<()> {
-    let mut command = Command::new(locate(program)?);
-    command.args(arguments.split_whitespace()).stdin(Stdio::null());
-    let namespace = namespace.clone();
-    // SAFETY: one system call between fork and exec.
-    unsafe { command.pre_exec(move || Ok(setns(&namespace, CloneFlags::CLONE_NEWNET)?)) };
-    let output = command.output().with_context(|| format!("running {program}"))?;
-    if !output.status.success() {
-        bail!("{program} {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(())
-}
-
-/// Mounts the namespace's own sysfs on /sys, in a mount namespace of only this process.
-fn mount_sysfs() -> nix::Result<()> {
-    unshare(CloneFlags::CLONE_NEWNS)?;
-    mount(None::<&str>, c"/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>)?;
-    umount2(c"/sys", MntFlags::MNT_DETACH)?;
-    mount(Some(c"weir"), c"/sys", Some(c"sysfs"), MsFlags::empty(), None::<&str>)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::path::Path;
+    use std::time::Duration;
 
     fn run(stage: &Stage, side: Side, program: &str, arguments: &[&str]) -> String {
         let mut command = stage.command(side, program);
@@ -448,6 +352,16 @@ mod tests {
             stage.enter(Side::B, || std::net::TcpStream::connect((address, port)).unwrap().local_addr().unwrap().ip());
         assert_eq!(from.unwrap(), stage.address(Side::B));
         drop(listener);
+    }
+
+    #[test]
+    #[ignore = "needs root"]
+    fn a_bridge_joins_two_namespaces() {
+        let stage = Stage::bridged(9000).unwrap();
+        assert!(stage.describe().contains("a bridge"), "{}", stage.describe());
+        let (address, port) = (stage.address(Side::A), stage.free_port(Side::A).unwrap());
+        let _listener = stage.enter(Side::A, || TcpListener::bind((address, port))).unwrap().unwrap();
+        stage.enter(Side::B, || std::net::TcpStream::connect((address, port)).unwrap()).unwrap();
     }
 
     #[test]

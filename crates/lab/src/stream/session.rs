@@ -65,18 +65,15 @@ impl Session {
     }
 
     /// Both sides on this machine, on a stage, over Weir. `weir` is the command, `library` the folder of its library.
-    pub fn on_stage(stage: Stage, weir: &Path, library: &Path) -> Session {
+    pub fn on_stage(stage: Stage, weir: &Path, library: &Path) -> Result<Session> {
         let program = Program { weir: Some(weir.into()), library: library.into(), device: Some(stage.device()) };
-        Session::new(move || {
+        program.check()?;
+        Ok(Session::new(move || {
             let port = stage.free_port(Side::A)?;
-            let command = |side: Side| {
-                let mut command = program.command(|words| stage.command(side, words), port);
-                command.env_remove("WEIR_LINKS");
-                command
-            };
+            let command = |side: Side| program.command(|words| clean(stage.command(side, words)), port);
             let client = || Ok((command(Side::B), stage.address(Side::A).to_string()));
             Pair::start(Some(command(Side::A)), client, port)
-        })
+        }))
     }
 
     fn run(pair: &mut Pair, job: &Job) -> Result<Found> {
@@ -94,6 +91,17 @@ impl Session {
             Line::Failed { error } => Err(Refused(error).into()),
         }
     }
+}
+
+/// Without this process's WEIR_* variables, which would change the measurement, except those that the stage has set.
+fn clean(mut command: Command) -> Command {
+    let set: Vec<_> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"WEIR_")) {
+        if name != "WEIR_LOG" && !set.contains(&name) {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 /// The pair has refused a job, and can measure others.

@@ -1,0 +1,147 @@
+//! The best number of outstanding messages, as equation 1 predicts it and as it is found (F fig. 8).
+
+use super::fdr_common::*;
+use crate::bench::Bench;
+use crate::claim::{Claim, Kind::Predicted};
+use crate::data::Data;
+use crate::experiment::{Experiment, PaperFigure, Report};
+use crate::figure::{Axis, Series};
+use crate::stream::equations::BestB;
+use crate::stream::fit::{Sample, fit};
+use crate::stream::{Route, Runs};
+use anyhow::Result;
+
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "fdr-best-b",
+    title: "FDR: the best number of outstanding messages",
+    source: "F eq. 1, fig. 8",
+    not_simulated: None,
+    paper: "Equation 1 predicts the number of outstanding messages (B) with the highest throughput: min(⌈3 Mi / size⌉, 128) up to \
+            128 KiB, max(⌈4 Mi / size⌉, 2) above. In most cases it has the highest throughput that was observed; for a few sizes it \
+            is at worst 1 % lower, and 3 % lower at 8 MiB, where 2 is predicted and 1 observed.",
+    figures: &[
+        PaperFigure {
+            name: "F fig. 8a",
+            axes: "Best B over the size of a message, observed and predicted.",
+            shows: "Both are close; at 8 MiB, 1 is observed and 2 predicted.",
+            here: "Both axes are logarithmic. Observed is the smallest B with the highest throughput, to 0.2 % (live 2 %). The third \
+                   line has constants that fit every other size here.",
+            drawings: 1,
+        },
+        PaperFigure {
+            name: "F fig. 8b",
+            axes: "Throughput, Gbit/s, over the size, with the best B observed and predicted.",
+            shows: "At worst 1 % apart, 3 % at 8 MiB.",
+            here: "As F has it.",
+            drawings: 1,
+        },
+    ],
+    fixed_adapters: true,
+    run,
+};
+
+const LIMIT: &str = "F fig. 1b: the cache holds 4 messages of 1 MiB and not 5; F 3.5: two messages of 4 MiB, and one of 8 MiB, are \
+                     still at their best";
+const LIVE: &str = "The constants are those of F's caches: on Weir other numbers of outstanding messages are best.";
+
+fn run(bench: &Bench<'_>) -> Result<Report> {
+    let sizes = sizes(bench);
+    let tried = |size: u64| numbers(bench, size, &[BestB::PAPER.of(size)]);
+    let keys = sizes.iter().flat_map(|size| tried(*size).into_iter().map(|b| job(*size, b)));
+    let runs = Runs::of(bench, keys.map(|job| (Route::Switch, job)))?;
+    let gbits = |size: u64, b: u32| runs.gbits(Route::Switch, &job(size, b));
+    let observed = |size: u64| best(bench, &runs, tried(size).into_iter().map(|b| job(size, b)));
+    let samples: Vec<Sample> = sizes
+        .iter()
+        .flat_map(|size| tried(*size).into_iter().map(|b| Sample { size: *size, b, gbits: gbits(*size, b) }))
+        .collect();
+    let fitted = fit(&samples);
+    let loss = |size: u64, b: u32| observed(size).map_or(f64::NAN, |(_, most)| (1.0 - gbits(size, b) / most) * 100.0);
+    let worst = |sizes: &mut dyn Iterator<Item = u64>| {
+        sizes.map(|size| loss(size, BestB::PAPER.of(size))).fold(f64::NAN, f64::max)
+    };
+    let eight = 8 << 20;
+    let best_of = |size: u64| observed(size).map_or(f64::NAN, |(job, _)| job.outstanding.into());
+    let mut claims = vec![
+        Claim::at_most(
+            Predicted,
+            "throughput with the predicted B against the highest, all sizes but 8 MiB, worst",
+            "at worst 1 % lower",
+            1.5,
+            worst(&mut sizes.iter().copied().filter(|size| *size != eight)),
+            "%",
+        )
+        .conflicts(LIMIT)
+        .lacks("Two messages of 4 MiB do not fit into a cache that five of 1 MiB do not fit into."),
+        Claim::at_most(
+            Predicted,
+            "8 MiB: throughput with the predicted B against the highest",
+            "3 % lower",
+            3.5,
+            loss(eight, BestB::PAPER.of(eight)),
+            "%",
+        ),
+        Claim::between(Predicted, "1 MiB: best B", "4", (3.0, 4.0), best_of(1 << 20), ""),
+        Claim::between(Predicted, "8 MiB: best B", "1", (1.0, 1.0), best_of(eight), "").conflicts(LIMIT).lacks(
+            "A second message fills the gap between two messages here, and costs nothing: beyond the cache, both are as slow.",
+        ),
+    ];
+    if let Some(fitted) = &fitted {
+        claims.push(Claim::at_most(
+            Predicted,
+            "constants fitted to every other size: loss at the sizes in between, worst",
+            "nearly optimal",
+            3.0,
+            fitted.held_out.worst * 100.0,
+            "%",
+        ));
+    }
+    let constants = fitted.as_ref().map_or(BestB::PAPER, |fitted| fitted.constants);
+    let numbers_of = |name: &str, of: &dyn Fn(u64) -> f64| {
+        Series::line(name, sizes.iter().map(|size| (*size as f64, of(*size))).collect::<Vec<_>>())
+    };
+    let panels = vec![
+        over_sizes(
+            "Best B",
+            Axis::log("outstanding messages (B)"),
+            vec![
+                numbers_of("observed", &best_of),
+                numbers_of("predicted (equation 1)", &|size| BestB::PAPER.of(size).into()),
+                numbers_of("equation 1 with fitted constants", &|size| constants.of(size).into()),
+            ],
+        ),
+        over_sizes(
+            "Throughput",
+            super::fdr_common::gbits(),
+            vec![
+                numbers_of("with the best B observed", &|size| observed(size).map_or(f64::NAN, |(_, most)| most)),
+                numbers_of("with B predicted", &|size| gbits(size, BestB::PAPER.of(size))),
+            ],
+        ),
+    ];
+    let mut table =
+        Data::new(["bytes", "best B observed", "B predicted", "Gbit/s observed", "Gbit/s predicted", "loss %"]);
+    for size in &sizes {
+        let predicted = BestB::PAPER.of(*size);
+        table.push([
+            (*size).into(),
+            best_of(*size).into(),
+            predicted.into(),
+            rounded(observed(*size).map_or(f64::NAN, |(_, most)| most)).into(),
+            rounded(gbits(*size, predicted)).into(),
+            rounded(loss(*size, predicted)).into(),
+        ]);
+    }
+    let mut more = vec![("sizes", table)];
+    if let Some(fitted) = &fitted {
+        more.push(("constants", fitted.table()));
+    }
+    Ok(Report {
+        claims: claims.into_iter().map(|claim| claim.lacks_live(bench.live, LIVE)).collect(),
+        inputs: inputs(bench),
+        panels,
+        data: data(&runs),
+        more,
+        ..Report::default()
+    })
+}
