@@ -96,10 +96,11 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             .from("F fig. 3"),
     ];
     Ok(Report {
-        claims: claims.map(|claim| claim.lacks_live(bench.live, LIVE)).into(),
+        claims: super::fdr_common::claims(bench, claims, LIVE),
         inputs: inputs(bench),
         panels: [SIZES.map(throughput), SIZES.map(cpu)].concat(),
         data: data(&runs),
+        not_live: NOT_LIVE,
         ..Report::default()
     })
 }

@@ -137,10 +137,11 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         more.push(("constants", fitted.table()));
     }
     Ok(Report {
-        claims: claims.into_iter().map(|claim| claim.lacks_live(bench.live, LIVE)).collect(),
+        claims: super::fdr_common::claims(bench, claims, LIVE),
         inputs: inputs(bench),
         panels,
         data: data(&runs),
+        not_live: NOT_LIVE,
         more,
         ..Report::default()
     })

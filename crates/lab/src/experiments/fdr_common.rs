@@ -1,6 +1,7 @@
 //! Shared by the experiments of F: sizes, jobs, curves, and the table of all runs.
 
 use crate::bench::Bench;
+use crate::claim::Claim;
 use crate::data::Data;
 use crate::experiment::Input;
 use crate::figure::{Axis, Panel, Series};
@@ -154,10 +155,21 @@ pub fn data(runs: &Runs) -> Data {
     data
 }
 
+/// The claims of a run. Live, throughputs and times of F's machine are left out, and `live` says why others may fail.
+pub fn claims(bench: &Bench<'_>, claims: impl IntoIterator<Item = Claim>, live: &'static str) -> Vec<Claim> {
+    let of_machine = |claim: &Claim| matches!(claim.unit, "Gbit/s" | "s");
+    let all = claims.into_iter().filter(|claim| !bench.live || !of_machine(claim));
+    all.map(|claim| claim.lacks_live(bench.live, live)).collect()
+}
+
 /// With four significant digits.
 pub fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(f64::NAN)
 }
+
+/// Why a live run has fewer claims.
+pub const NOT_LIVE: &str =
+    "Claims about absolute throughputs and times are those of F's machine, and are simulated only.";
 
 /// What the simulated hosts take from F as it is; a live run takes nothing.
 pub fn inputs(bench: &Bench<'_>) -> Vec<Input> {

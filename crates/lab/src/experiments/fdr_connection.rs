@@ -60,10 +60,11 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         Claim::near(Predicted, "1 MiB, 8 outstanding", 46.0, 0.03, mib(8), "Gbit/s").from("F 3.4"),
     ];
     Ok(Report {
-        claims: claims.map(|claim| claim.lacks_live(bench.live, LIVE)).into(),
+        claims: super::fdr_common::claims(bench, claims, LIVE),
         inputs: inputs(bench),
         panels: SIZES.map(panel).into(),
         data: data(&runs),
+        not_live: NOT_LIVE,
         ..Report::default()
     })
 }

@@ -107,7 +107,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     ];
     let seconds = |what: &str| Axis::linear(what).showing(0.0, 0.0);
     Ok(Report {
-        claims: claims.map(|claim| claim.lacks_live(bench.live, LIVE)).into(),
+        claims: super::fdr_common::claims(bench, claims, LIVE),
         inputs: inputs(bench),
         panels: vec![
             panel("Throughput", gbits(), throughput),
@@ -115,6 +115,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             panel("Elapsed time", seconds("seconds for 64 GiB"), time_of_all),
         ],
         data: data(&runs),
+        not_live: NOT_LIVE,
         ..Report::default()
     })
 }

@@ -89,10 +89,11 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         ),
     ];
     Ok(Report {
-        claims: claims.map(|claim| claim.lacks_live(bench.live, LIVE)).into(),
+        claims: super::fdr_common::claims(bench, claims, LIVE),
         inputs: inputs(bench),
         panels: vec![panel],
         data: data(&runs),
+        not_live: NOT_LIVE,
         ..Report::default()
     })
 }

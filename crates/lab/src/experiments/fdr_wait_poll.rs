@@ -124,13 +124,14 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             .from("F fig. 10"),
     ];
     Ok(Report {
-        claims: claims.map(|claim| claim.lacks_live(bench.live, LIVE)).into(),
+        claims: super::fdr_common::claims(bench, claims, LIVE),
         inputs: inputs(bench),
         panels: vec![
             over_sizes("Highest throughput", super::fdr_common::gbits(), lines(&gbits)),
             over_sizes("CPU usage", Axis::linear("% of a core").showing(0.0, 100.0), lines(&cpu)),
         ],
         data: data(&runs),
+        not_live: NOT_LIVE,
         ..Report::default()
     })
 }
