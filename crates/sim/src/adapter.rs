@@ -129,23 +129,15 @@ impl Out<'_> {
     #[inline(never)]
     fn load(&mut self, range: &Remote) -> Result<Payload, Refused> {
         let Remote { rkey, va, len, .. } = *range;
-        let Adapter { memory, machine, .. } = &mut *self.adapter.borrow_mut();
+        let memory = &mut self.adapter.borrow_mut().memory;
         let accessor = Accessor { side: Side::Responder, ..self.accessor };
         let region = memory.reach(rkey, va, len, va + len, accessor).map_err(Refused::Denied)?;
-        if let Some(machine) = machine {
-            machine.read_region(rkey, va, len);
-        }
         Ok(memory.load(region, va, len as usize))
     }
 
     #[inline(always)]
     fn gather(&mut self, sges: &[Sge], offset: u64, len: usize) -> Result<Payload, Refused> {
-        let Adapter { memory, machine, .. } = &mut *self.adapter.borrow_mut();
-        let payload = memory.gather(sges, offset, len, self.accessor).map_err(Refused::Denied)?;
-        if let Some(machine) = machine {
-            machine.read(sges, offset, len as u64);
-        }
-        Ok(payload)
+        self.adapter.borrow_mut().memory.gather(sges, offset, len, self.accessor).map_err(Refused::Denied)
     }
 }
 
@@ -169,6 +161,9 @@ impl Egress for Out<'_> {
         };
         self.stage(&packet.headers, payload);
         self.full = true;
+        if let Some(machine) = &mut self.adapter.borrow_mut().machine {
+            machine.read(&packet.payload);
+        }
         Ok(())
     }
 }

@@ -39,7 +39,7 @@ use bus::Bus;
 use cache::Cache;
 use std::collections::VecDeque;
 use transfers::{Lines, Transfers};
-use weir_transport::{HostModel, Instant, Sge};
+use weir_transport::{HostModel, Instant, Payload, Remote, Sge};
 
 /// What a host's adapter has moved over the bus so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,21 +96,19 @@ impl Machine {
     }
 
     /// The packet of the turn has this payload.
-    pub fn read(&mut self, sges: &[Sge], offset: u64, len: u64) {
-        // Each segment has succeeded before.
-        let _ = for_each_segment(sges, offset, len, |sge, addr, len, _| {
-            self.staged += self.time(sge.lkey, addr, len, false);
-            Ok(())
-        });
-    }
-
-    /// The packet of the turn has the payload that a peer READs here.
-    pub fn read_region(&mut self, key: u32, addr: u64, len: u64) {
-        self.staged += self.time(key, addr, len, false);
+    #[inline(never)]
+    pub fn read(&mut self, payload: &Payload<'_>) {
+        self.staged = match *payload {
+            // Inline data came with the work request.
+            Payload::None | Payload::Bytes(_) => 0,
+            Payload::Gather { sges, offset, len } => self.segments(sges, offset, len as u64, false),
+            Payload::Remote(Remote { rkey, va, len, .. }) => self.time(rkey, va, len, false),
+        };
     }
 
     /// The packet of the turn enters a pipe when its payload is read. Returns when the port is free for the next packet, and
     /// when this packet arrives.
+    #[inline(never)]
     pub fn send(&mut self, now: Instant, pipe: &mut Pipe, bytes: u32) -> (Instant, Instant) {
         let time = std::mem::take(&mut self.staged);
         // A packet without payload needs no bus.
@@ -143,23 +141,21 @@ impl Machine {
     }
 
     /// Payload is written to SGEs.
+    #[inline(never)]
     pub fn write(&mut self, now: Instant, sges: &[Sge], offset: u64, len: u64) {
-        let mut time = 0;
-        // Each segment has succeeded before.
-        let _ = for_each_segment(sges, offset, len, |sge, addr, len, _| {
-            time += self.time(sge.lkey, addr, len, true);
-            Ok(())
-        });
+        let time = self.segments(sges, offset, len, true);
         self.writes.occupy(now, time.saturating_sub(self.least(len)));
     }
 
     /// Payload is written to a region.
+    #[inline(never)]
     pub fn write_region(&mut self, now: Instant, key: u32, addr: u64, len: u64) {
         let time = self.time(key, addr, len, true);
         self.writes.occupy(now, time.saturating_sub(self.least(len)));
     }
 
     /// The adapter writes a completion.
+    #[inline(never)]
     pub fn complete(&mut self, now: Instant) {
         self.counts.completions += 1;
         self.pause(now, self.model.completion.as_nanos() as u64 * 1000);
@@ -179,6 +175,17 @@ impl Machine {
     /// Picoseconds of aligned payload that is in the cache.
     fn least(&self, len: u64) -> u64 {
         picoseconds(len.div_ceil(self.model.line.into()) as f64 * self.model.line_ns)
+    }
+
+    /// Picoseconds that a part of an SGE list needs on the bus.
+    fn segments(&mut self, sges: &[Sge], offset: u64, len: u64, write: bool) -> u64 {
+        let mut time = 0;
+        // No segment fails.
+        let _ = for_each_segment(sges, offset, len, |sge, addr, len, _| {
+            time += self.time(sge.lkey, addr, len, write);
+            Ok(())
+        });
+        time
     }
 
     /// Picoseconds that a range of a region needs on the bus.

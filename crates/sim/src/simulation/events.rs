@@ -173,6 +173,7 @@ impl Simulation {
     }
 
     /// A packet that has arrived at its host reaches its QP.
+    #[inline(always)]
     pub(super) fn deliver(&mut self, key: PacketKey) {
         let packet = &self.packets[key];
         let (now, node) = (self.now, Node::Host(packet.to));
