@@ -55,8 +55,8 @@ fn inherit(origin: &str, base: Option<String>, values: &mut Vec<Explained>) -> R
     if base.is_some() { inherit(&name, base, values) } else { Ok(()) }
 }
 
-/// Adds the sections that the files of adapters leave out: how Weir uses several links as one, which no adapter does, and the
-/// machine that the adapter is in.
+/// Adds the sections that the files of adapters leave out: how Weir uses several links as one, which no adapter does,
+/// and the machine that the adapter is in.
 fn add_what_adapters_leave_out(values: &mut Vec<Explained>) -> Result<(), Error> {
     let Some(ideal) = embedded("ideal") else { return Ok(()) };
     let left_out = |value: &Explained| ["links.", "host."].iter().any(|section| value.key.starts_with(section));
@@ -335,7 +335,8 @@ const OPERATIONS: [(&str, OdpOps); 8] = [
 /// The operations of a service that only sends and receives.
 const DATAGRAMS: OdpOps = OdpOps::SEND.union(OdpOps::RECV).union(OdpOps::SRQ_RECV);
 
-/// The longest time of a cache line, ns: the longest packet has up to 128 lines and must not take longer than a timeout.
+/// The longest time of a cache line, ns: the longest packet has up to 128 lines and must not take longer than a
+/// timeout.
 const LONGEST_LINE_NS: f64 = 10e3;
 
 /// The longest delay, µs.

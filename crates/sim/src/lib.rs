@@ -43,9 +43,9 @@
 //!
 //! Modelled of an adapter: its QPs send in turn, a packet each, at the rate of its link; responses and ACKs take time
 //! on the wire only; a page fault takes the time of the profile and is shared by all accesses to its pages. If the
-//! profile has a [`weir_transport::HostModel`] (`connectx3-fdr`), payload also takes time on the bus between adapter and
-//! memory, which depends on its alignment, a cache, and the NUMA node; completions and events take some of the bus. Not
-//! modelled: limits of the message rate, congestion control, and the credits by which InfiniBand avoids loss.
+//! profile has a [`weir_transport::HostModel`] (`connectx3-fdr`), payload also takes time on the bus between adapter
+//! and memory, which depends on its alignment, a cache, and the NUMA node; completions and events take some of the bus.
+//! Not modelled: limits of the message rate, congestion control, and the credits by which InfiniBand avoids loss.
 #![forbid(unsafe_code)]
 
 mod adapter;

@@ -1,9 +1,10 @@
-//! A host with a bus, a cache and NUMA nodes: throughput of a stream of WRITEs with immediate data, against the numbers of
-//! "A Performance Study of InfiniBand FDR" (F).
+//! A host with a bus, a cache and NUMA nodes: throughput of a stream of WRITEs with immediate data, against the numbers
+//! of "A Performance Study of InfiniBand FDR" (F).
 
 use std::sync::Arc;
+use std::time::Duration;
 use weir_sim::{App, Backing, BusCounts, Done, HostId, Link, Paging, QpId, QpSetup, Region, Simulation};
-use weir_transport::{Data, HostModel, Profile, Queue, RecvWr, SendFlags, SendOp, SendWr};
+use weir_transport::{Data, HostModel, Instant, Profile, Queue, RecvWr, SendFlags, SendOp, SendWr};
 
 /// A stream of messages: a new one is posted when one is complete at the sender.
 struct Stream {
@@ -72,13 +73,19 @@ fn model() -> HostModel {
     fdr().host.expect("a model of the host")
 }
 
-/// Gbit/s of payload while nothing begins or ends, and the counts of both hosts.
-fn run_on(profile: Profile, case: Case) -> (f64, [BusCounts; 2]) {
+/// Two hosts at a switch.
+fn pair(profile: Profile) -> (Simulation, [HostId; 2]) {
     let profile = Arc::new(profile);
     let mut sim = Simulation::new(1);
-    let hosts: [HostId; 2] = [(); 2].map(|()| sim.add_host(&profile));
+    let hosts = [(); 2].map(|()| sim.add_host(&profile));
     let switch = sim.add_switch(1 << 40);
     hosts.iter().for_each(|host| sim.link(*host, switch, Link::FDR));
+    (sim, hosts)
+}
+
+/// Gbit/s of payload while nothing begins or ends, and the counts of both hosts.
+fn run_on(profile: Profile, case: Case) -> (f64, [BusCounts; 2]) {
+    let (mut sim, hosts) = pair(profile);
     let areas = if case.one_area { 1 } else { case.outstanding };
     let memory = hosts.map(|host| sim.register(host, Backing::Phantom(areas * area(case.size)), Paging::Pinned));
     (0..2).for_each(|end| sim.set_remote(&memory[end], case.remote[end]));
@@ -203,7 +210,7 @@ fn completions_and_events_take_bus_time() {
 fn the_slower_of_link_and_bus_sets_the_rate() {
     let wire = 4096.0 / (4096.0 + 16.0 + 10.0);
     let with = |line_ns: f64| {
-        let host = Some(HostModel { line_ns, completion: Default::default(), ..model() });
+        let host = Some(HostModel { line_ns, completion: Duration::ZERO, ..model() });
         run_on(Profile { host, ..fdr() }, CASE).0
     };
     let link = Link::FDR.rate / 1e9 * wire;
@@ -218,4 +225,58 @@ fn without_a_model_the_link_sets_the_rate() {
     let (rate, counts) = run_on(Profile { host: None, ..fdr() }, Case { offset: 8, events: true, ..CASE });
     near(rate, 54.2);
     assert_eq!(counts, [BusCounts::default(); 2]);
+}
+
+/// A message at a time: both programs sleep until a completion's event, and the receiver's program answers.
+struct PingPong {
+    qps: [QpId; 2],
+    memory: [Region; 2],
+    size: u64,
+    wake: Duration,
+    left: u64,
+}
+
+impl PingPong {
+    fn post(&mut self, sim: &mut Simulation, end: usize, size: u64) {
+        let [from, to] = [self.memory[end], self.memory[1 - end]];
+        let op = SendOp::WriteImm { remote_addr: to.addr, rkey: to.key, imm: 7 };
+        let data = [from.sge(0, size as u32)];
+        let wr = SendWr { wr_id: 0, op, flags: SendFlags::SIGNALED, data: Data::Gather(&data) };
+        sim.post_recv(self.qps[1 - end], &RecvWr { wr_id: 0, sges: &[] }).expect("room");
+        sim.post_send(self.qps[end], &wr).expect("room");
+    }
+}
+
+impl App for PingPong {
+    fn completed(&mut self, sim: &mut Simulation, done: &Done) {
+        sim.raise_event(done.qp.host);
+        if done.queue == Queue::Receive {
+            sim.set_timer(sim.after(self.wake), u64::from(done.qp == self.qps[1]));
+        }
+    }
+
+    fn timer(&mut self, sim: &mut Simulation, token: u64) {
+        if token == 1 {
+            self.post(sim, 1, 0);
+        } else if self.left > 0 {
+            self.left -= 1;
+            self.post(sim, 0, self.size);
+        }
+    }
+}
+
+/// F fig 4 and 6: 10 Gbit/s, or 60 s for 64 GiB, which is 9.2.
+#[test]
+fn a_message_at_a_time_waits_for_two_programs_to_wake() {
+    let (mut sim, hosts) = pair(fdr());
+    let memory = hosts.map(|host| sim.register(host, Backing::Phantom(1 << 16), Paging::Pinned));
+    let mut setup = QpSetup::default();
+    setup.caps.max_recv_wr = 4;
+    let qps = sim.connect(hosts[0], hosts[1], &setup);
+    let mut app = PingPong { qps, memory, size: 32 << 10, wake: model().wake, left: 999 };
+    app.post(&mut sim, 0, 32 << 10);
+    while app.left > 0 && sim.run_events(1, &mut app) {}
+    // The last one was just posted.
+    let rate = 999.0 * f64::from(32 << 10) * 8.0 / (sim.now() - Instant(0)).as_nanos() as f64;
+    assert!((9.2..10.1).contains(&rate), "{rate} Gbit/s");
 }

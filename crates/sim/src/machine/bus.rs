@@ -2,7 +2,8 @@
 
 use weir_transport::Instant;
 
-/// A direction of the bus as a clock: it carries one thing after the other, so its queue is the time at which it is free.
+/// A direction of the bus as a clock: it carries one thing after the other, so its queue is the time at which it is
+/// free.
 #[derive(Debug, Default)]
 pub(super) struct Bus {
     /// When it is free, picoseconds.
@@ -10,7 +11,8 @@ pub(super) struct Bus {
 }
 
 impl Bus {
-    /// Occupies it for a time, behind everything that came before. Returns when it is free again, rounded up to nanoseconds.
+    /// Occupies it for a time, behind everything that came before. Returns when it is free again, rounded up to
+    /// nanoseconds.
     pub fn occupy(&mut self, now: Instant, picoseconds: u64) -> Instant {
         // Events have whole nanoseconds: a gap below 1 ns is rounding, and is not kept.
         let gap = (now.0 * 1000).saturating_sub(self.free);

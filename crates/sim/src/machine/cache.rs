@@ -37,8 +37,8 @@ impl Cache {
         Cache { capacity, held: 0, index: HashMap::new(), blocks, unused: Vec::new() }
     }
 
-    /// Accesses lines of a block, and returns those that were not in the cache. They are now, and the oldest blocks are not
-    /// any more if the cache is full.
+    /// Accesses lines of a block, and returns those that were not in the cache. They are now, and the oldest blocks are
+    /// not any more if the cache is full.
     pub fn access(&mut self, number: u64, lines: u64) -> u64 {
         let at = match self.index.get(&number) {
             Some(&at) => {

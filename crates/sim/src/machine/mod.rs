@@ -1,26 +1,26 @@
 //! The machine around an adapter: the bus to memory, the cache behind it, and memory of another NUMA node.
 //!
-//! A host has one if its profile has a [`HostModel`], whose fields are the parameters; `connectx3-fdr.toml` of
+//! A host has one if its profile has a [`HostModel`], which has the parameters; `connectx3-fdr.toml` of
 //! `weir-profiles` says where each number comes from. The model, in the order in which payload meets it:
 //!
-//! - The sender's adapter reads the payload of a packet over the bus before the packet enters the link. The read of the next
-//!   packet overlaps with the wire time of a packet, so that the port is as fast as the slower of the two.
+//! - The sender's adapter reads the payload of a packet over the bus before the packet enters the link. The read of the
+//!   next packet overlaps with the wire time of a packet, so that the port is as fast as the slower of the two.
 //! - The receiver's adapter writes the payload before the packet has its effect: completion, acknowledgement, response.
-//!   Packets queue before the bus in the order of their arrival, those without payload too. InfiniBand's credits would keep
-//!   the packets of this queue at the sender. A queue at the receiver has the same throughput, because the slowest part of
-//!   the way sets it.
-//! - Payload moves in transfers of up to `tlp` bytes, and a transfer in whole cache lines of `line_ns` each. Each direction
-//!   of a host's bus moves one line after the other. Payload that begins in the midst of a line needs one line more in each
-//!   transfer: five instead of four, with 256 and 64 bytes.
-//! - The lines that the adapter has accessed last are in a cache. Another line costs `miss_ns` more. A write to a part of
-//!   such a line costs `partial_miss_ns` in addition: it is read, changed and written. The next transfer writes the other
-//!   part of that line, which is in the cache then.
+//!   Packets queue before the bus in the order of their arrival, those without payload too. InfiniBand's credits would
+//!   keep the packets of this queue at the sender. A queue at the receiver has the same throughput, because the slowest
+//!   part of the way sets it.
+//! - Payload moves in transfers of up to `tlp` bytes, and a transfer in whole cache lines of `line_ns` each. Each
+//!   direction of a host's bus moves one line after the other. Payload that begins in the midst of a line needs one
+//!   line more in each transfer: five instead of four, with 256 and 64 bytes.
+//! - The lines that the adapter has accessed last are in a cache. Another line costs `miss_ns` more. A write to a part
+//!   of such a line costs `partial_miss_ns` in addition: it is read, changed and written. The next transfer writes the
+//!   other part of that line, which is in the cache then.
 //! - A region can be on another NUMA node. All of this takes `remote_factor` times as long there.
 //! - The adapter moves no payload while it writes a completion or raises an event. An application knows when a queue is
 //!   armed, so it says that there is an event ([`crate::Simulation::raise_event`]).
 //!
-//! Not modelled: the latency of the bus, reads of work requests, the memory bandwidth that programs use, and the sets of a
-//! cache. Atomics take no time.
+//! Not modelled: the latency of the bus, reads of work requests, the memory bandwidth that programs use, and the sets
+//! of a cache. Atomics take no time.
 //!
 //! | file | |
 //! | --- | --- |
@@ -106,8 +106,8 @@ impl Machine {
         };
     }
 
-    /// The packet of the turn enters a pipe when its payload is read. Returns when the port is free for the next packet, and
-    /// when this packet arrives.
+    /// The packet of the turn enters a pipe when its payload is read. Returns when the port is free for the next
+    /// packet, and when this packet arrives.
     #[inline(never)]
     pub fn send(&mut self, now: Instant, pipe: &mut Pipe, bytes: u32) -> (Instant, Instant) {
         let time = std::mem::take(&mut self.staged);
@@ -132,8 +132,8 @@ impl Machine {
 
     /// When the payload of the first packet that waits is written; `None` if there is no packet.
     ///
-    /// Where payload goes is known when the QP handles the packet. Until then this is the time of aligned payload that is in
-    /// the cache. What it takes in addition is added by `write`, before the next packet.
+    /// Where payload goes is known when the QP handles the packet. Until then this is the time of aligned payload that
+    /// is in the cache. What it takes in addition is added by `write`, before the next packet.
     pub fn next_in(&mut self, now: Instant) -> Option<Instant> {
         let (_, payload) = self.incoming.front()?;
         let least = self.least(*payload as u64);

@@ -1,7 +1,8 @@
 //! The machine that an adapter is in, as a simulator models it. The protocol does not read it.
 //!
-//! The parameters come from Q. Liu's and R. Russell's "A Performance Study of InfiniBand Fourteen Data Rate" (2014). The
-//! adapter's own part is the bus and the cache; the times of programs are for the application that a simulator runs.
+//! The parameters come from Q. Liu's and R. Russell's "A Performance Study of InfiniBand Fourteen Data Rate" (2014).
+//! The adapter's own part is the bus and the cache; the times of programs are for the application that a simulator
+//! runs.
 
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ pub struct HostModel {
     pub cache: u64,
     /// What a line costs in addition if it is not in the cache, in nanoseconds.
     pub miss_ns: f64,
-    /// What a write to a part of such a line costs in addition to that, in nanoseconds: the line is read, changed, written.
+    /// What a write to a part of such a line costs in addition to that, in nanoseconds: the line is read, changed,
+    /// written.
     pub partial_miss_ns: f64,
     /// Memory of another NUMA node than the adapter's costs so many times as much.
     pub remote_factor: f64,
