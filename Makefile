@@ -56,8 +56,8 @@ fabric: ## Build libfabric's provider weir-odp
 	install -D $(TARGET)/release/libweir_odp_fi.so $(STAGE)/lib/weir/libweir-odp-fi.so
 
 # Weir's C programs beside the adapter: weir-verify checks every byte, weir-odp measures paging, weir-micro is the
-# papers' micro-benchmark, weir-crowd is many processes at once.
-tools: $(STAGE)/lib/weir/weir-verify $(STAGE)/lib/weir/weir-odp $(STAGE)/lib/weir/weir-micro $(STAGE)/lib/weir/weir-crowd
+# papers' micro-benchmark, weir-stream measures the throughput of a stream of messages, weir-crowd is many processes at once.
+tools: $(patsubst %,$(STAGE)/lib/weir/weir-%,verify odp micro stream crowd)
 
 $(STAGE)/lib/weir/weir-%: tests/c/%.c $(wildcard tests/c/*.h)
 	@mkdir -p $(@D)

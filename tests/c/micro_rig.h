@@ -60,21 +60,6 @@ static inline const char *odp_wrong(void)
 	return NULL;
 }
 
-/* Both sides end if one of them cannot continue; each prints the reason. */
-static inline void exchange_failure(const char *why)
-{
-	char mine[400] = "", theirs[400];
-
-	if (why)
-		snprintf(mine, sizeof(mine), "%s", why);
-	exchange(mine, theirs, sizeof(mine));
-	theirs[sizeof(theirs) - 1] = 0;
-	if (why)
-		die("%s", why);
-	if (theirs[0])
-		die("the %s: %s", client ? "server" : "client", theirs);
-}
-
 /* New pages of 4096 bytes, none of them present. */
 static inline void memory_open(void)
 {

@@ -62,68 +62,125 @@ __attribute__((format(printf, 2, 3))) static inline int check(int good, const ch
 	return good;
 }
 
-static inline void side_open(const char *host, const char *port)
+static inline struct addrinfo *side_address(const char *host, const char *port)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = host ? 0 : AI_PASSIVE }, *found;
-	int one = 1, error, listener;
+	int error;
 
-	client = host != NULL;
 	hints.ai_family = host ? AF_UNSPEC : AF_INET6;
 	error = getaddrinfo(host, port, &hints, &found);
 	if (error)
 		die("%s:%s: %s", host ? host : "*", port, gai_strerror(error));
-	if (client) {
-		/* The server may not listen yet. */
-		for (int tries = 0; side < 0 && tries < 100; tries++) {
-			for (struct addrinfo *a = found; side < 0 && a; a = a->ai_next) {
-				side = socket(a->ai_family, SOCK_STREAM, 0);
-				if (side >= 0 && connect(side, a->ai_addr, a->ai_addrlen)) {
-					close(side);
-					side = -1;
-				}
-			}
-			if (side < 0)
-				usleep(100000);
-		}
-	} else {
-		/* An IPv6 socket accepts IPv4 too; without IPv6 an IPv4 socket is used. */
-		listener = socket(AF_INET6, SOCK_STREAM, 0);
-		if (listener < 0 || setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) ||
-		    bind(listener, found->ai_addr, found->ai_addrlen)) {
-			struct sockaddr_in any = { .sin_family = AF_INET, .sin_port = htons(atoi(port)) };
+	return found;
+}
 
-			if (listener >= 0)
-				close(listener);
-			listener = socket(AF_INET, SOCK_STREAM, 0);
-			setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-			if (bind(listener, (struct sockaddr *)&any, sizeof(any)))
-				die("port %s: %s", port, strerror(errno));
-		}
-		if (listen(listener, 1))
-			die("listen: %s", strerror(errno));
-		side = accept(listener, NULL, NULL);
-		close(listener);
+static inline int side_listen(const char *port)
+{
+	struct addrinfo *found = side_address(NULL, port);
+	/* An IPv6 socket accepts IPv4 too; without IPv6 an IPv4 socket is used. */
+	int one = 1, listener = socket(AF_INET6, SOCK_STREAM, 0);
+
+	if (listener < 0 || setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) ||
+	    bind(listener, found->ai_addr, found->ai_addrlen)) {
+		struct sockaddr_in any = { .sin_family = AF_INET, .sin_port = htons(atoi(port)) };
+
+		if (listener >= 0)
+			close(listener);
+		listener = socket(AF_INET, SOCK_STREAM, 0);
+		setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+		if (bind(listener, (struct sockaddr *)&any, sizeof(any)))
+			die("port %s: %s", port, strerror(errno));
 	}
 	freeaddrinfo(found);
+	if (listen(listener, 1))
+		die("listen: %s", strerror(errno));
+	return listener;
+}
+
+static inline void side_accept(int listener)
+{
+	int one = 1;
+
+	side = accept(listener, NULL, NULL);
 	if (side < 0)
-		die("cannot connect to %s:%s", host ? host : "*", port);
+		die("accept: %s", strerror(errno));
 	setsockopt(side, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 }
 
-/* Both sides send and receive `len` bytes, which must fit into a socket's buffer. */
-static inline void exchange(const void *mine, void *theirs, size_t len)
+static inline void side_connect(const char *host, const char *port)
+{
+	struct addrinfo *found = side_address(host, port);
+	int one = 1;
+
+	client = 1;
+	/* The server may not listen yet. */
+	for (int tries = 0; side < 0 && tries < 100; tries++) {
+		for (struct addrinfo *a = found; side < 0 && a; a = a->ai_next) {
+			side = socket(a->ai_family, SOCK_STREAM, 0);
+			if (side >= 0 && connect(side, a->ai_addr, a->ai_addrlen)) {
+				close(side);
+				side = -1;
+			}
+		}
+		if (side < 0)
+			usleep(100000);
+	}
+	freeaddrinfo(found);
+	if (side < 0)
+		die("cannot connect to %s:%s", host, port);
+	setsockopt(side, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+}
+
+static inline void side_open(const char *host, const char *port)
+{
+	int listener;
+
+	if (host) {
+		side_connect(host, port);
+		return;
+	}
+	listener = side_listen(port);
+	side_accept(listener);
+	close(listener);
+}
+
+/* Both sides send and receive `len` bytes, which must fit into a socket's buffer. Returns 0 if the other side has closed
+ * the connection. */
+static inline int exchanged(const void *mine, void *theirs, size_t len)
 {
 	size_t got = 0;
 
 	if (send(side, mine, len, MSG_NOSIGNAL) != (ssize_t)len)
-		die("the other side has closed the connection");
+		return 0;
 	while (got < len) {
 		ssize_t n = recv(side, (char *)theirs + got, len - got, 0);
 
 		if (n <= 0)
-			die("the other side has closed the connection");
+			return 0;
 		got += n;
 	}
+	return 1;
+}
+
+static inline void exchange(const void *mine, void *theirs, size_t len)
+{
+	if (!exchanged(mine, theirs, len))
+		die("the other side has closed the connection");
+}
+
+/* Both sides end if one of them cannot continue; each prints the reason. */
+static inline void exchange_failure(const char *why)
+{
+	char mine[400] = "", theirs[400];
+
+	if (why)
+		snprintf(mine, sizeof(mine), "%s", why);
+	exchange(mine, theirs, sizeof(mine));
+	theirs[sizeof(theirs) - 1] = 0;
+	if (why)
+		die("%s", why);
+	if (theirs[0])
+		die("the %s: %s", client ? "server" : "client", theirs);
 }
 
 static inline void barrier(void)
