@@ -127,6 +127,8 @@ static int measure(void)
 	memset(&run, 0, sizeof(run));
 	run.deadline = now() + job.seconds;
 	client ? send_stream() : receive_stream();
+	if (run.state == STOPPED)
+		look_for_cause();
 	if (stream.channel)
 		events_taken();
 	mine.state = run.state;
@@ -139,7 +141,7 @@ static int measure(void)
 	meet(&mine, &theirs, sizeof(mine));
 	theirs.why[TEXT - 1] = 0;
 	/* A side that stopped because of the other does not know the cause. */
-	if (mine.state != GOOD && mine.state != STOPPED)
+	if (mine.state != GOOD && (mine.state != STOPPED || theirs.state == GOOD || theirs.state == STOPPED))
 		return job_failed(mine.why, mine.state == LATE ? 3 : 2);
 	if (theirs.state != GOOD)
 		return far_failed(theirs.why, theirs.state == LATE ? 3 : 2);
@@ -208,16 +210,15 @@ static int be_client(void)
 	open_device();
 	alarm(0);
 	code = process.jobs ? client_jobs() : client_job(NULL);
-	job.end = 1;
+	job.end = 1 + code;
 	exchange(&job, &theirs, sizeof(job));
 	return code;
 }
 
-/* Does the jobs of one client. Returns the exit code of the last one. */
+/* Does the jobs of one client. Returns the client's exit code. */
 static int serve(void)
 {
 	struct job mine = job;
-	int code = 0;
 
 	alarm(opt.seconds + 15);
 	open_device();
@@ -225,10 +226,10 @@ static int serve(void)
 	for (;;) {
 		exchange(&mine, &job, sizeof(job));
 		if (job.end)
-			return code;
+			return job.end - 1;
 		job.sender.cpus[sizeof(job.sender.cpus) - 1] = 0;
 		job.receiver.cpus[sizeof(job.receiver.cpus) - 1] = 0;
-		code = one_job();
+		one_job();
 	}
 }
 

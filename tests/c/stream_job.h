@@ -29,7 +29,7 @@ struct place {
 };
 
 static struct job {
-	/* There are no more jobs. */
+	/* There are no more jobs: the client's exit code plus one. */
 	uint32_t end;
 	/* The time limit of the run. */
 	uint32_t seconds;

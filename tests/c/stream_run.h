@@ -15,7 +15,7 @@
 #define LAST (1u << 30)
 #define NUMBER (LAST - 1)
 
-/* GONE: the other side has closed the connection. STOPPED: the other side has failed. */
+/* STOPPED: the other side has failed, and knows why. GONE: it has closed the connection. */
 enum state { GOOD, FAILED, LATE, STOPPED, GONE };
 
 struct used {
@@ -34,7 +34,7 @@ static struct run {
 	uint64_t messages, acked;
 	/* Send work requests: posted, and posted before the last one that is known to be complete. */
 	uint64_t posted, retired;
-	/* Signalled ones whose completion has not come, and those since the last signalled one. */
+	/* Signalled ones that are not known to be complete, and those since the last signalled one. */
 	uint32_t signalled, plain;
 	/* Receives to post again. */
 	uint32_t receives;
@@ -90,7 +90,7 @@ static inline void measurement_ends(void)
 /* The other side sends its outcome when it is done. It begins with its state. */
 static inline int far_side(void)
 {
-	uint8_t state;
+	uint8_t state = STOPPED;
 	ssize_t n;
 
 	if (run.far_done)
@@ -132,7 +132,8 @@ static inline int event(void)
 	run.sleeps++;
 	if (poll(fds, 2, left > 0 ? left * 1e3 + 1 : 0) < 0 && errno != EINTR)
 		return run_failed(FAILED, "poll: %s", strerror(errno));
-	if (fds[1].revents && !far_side())
+	/* Completions first: they may have the cause of the other side's failure. */
+	if (fds[1].revents && !fds[0].revents && !far_side())
 		return 0;
 	if (fds[0].revents) {
 		if (ibv_get_cq_event(stream.channel, &cq, &context))
@@ -172,16 +173,39 @@ static inline int completions(struct ibv_wc wc[BATCH])
 	}
 }
 
-/* A completion with an error. */
+/* A completion with an error. If it is flushed, then the other side's request failed. */
 static inline int failed_completion(const struct ibv_wc *wc)
 {
+	enum state state = wc->status == IBV_WC_WR_FLUSH_ERR ? STOPPED : FAILED;
 	uint64_t number = wc->wr_id & ~(MESSAGE | ACK | RECEIVE);
 
 	if (wc->wr_id & RECEIVE)
-		return run_failed(FAILED, "a receive: %s", ibv_wc_status_str(wc->status));
-	return run_failed(FAILED, "%s %" PRIu64 ": %s (vendor error 0x%x)",
+		return run_failed(state, "a receive: %s", ibv_wc_status_str(wc->status));
+	return run_failed(state, "%s %" PRIu64 ": %s (vendor error 0x%x)",
 			  wc->wr_id & MESSAGE ? "the WRITE with immediate data of message" : "the SEND of ACK", number,
 			  ibv_wc_status_str(wc->status), wc->vendor_err);
+}
+
+/* This side has stopped because of the other, or flushed work requests. Waits up to a second for the cause: an error of
+ * this side, or what the other side says. */
+static inline void look_for_cause(void)
+{
+	double end = now() + 1;
+	struct ibv_wc wc;
+	uint8_t state = STOPPED;
+
+	while (run.state == STOPPED && now() < end) {
+		int n = ibv_poll_cq(stream.cq, 1, &wc);
+
+		if (n > 0 && wc.status != IBV_WC_SUCCESS && wc.status != IBV_WC_WR_FLUSH_ERR) {
+			run.state = GOOD;
+			failed_completion(&wc);
+		} else if (n <= 0 && recv(side, &state, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 && state != STOPPED) {
+			return;
+		} else if (n <= 0) {
+			usleep(1000);
+		}
+	}
 }
 
 /* Send queue: has it room for one more? */

@@ -45,6 +45,7 @@ mod rdmacm_ends;
 mod read_order;
 mod roce_peer;
 mod stat;
+mod stream;
 mod threads;
 mod transports;
 mod ucx;
@@ -95,6 +96,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         local::trials(),
         users::trials(),
         stat::trials(),
+        stream::trials(),
         threads::trials(),
         invalidate::trials(),
         multicast::trials(),
