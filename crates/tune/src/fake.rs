@@ -104,3 +104,20 @@ impl Measure for Adapter {
         })
     }
 }
+
+/// The findings of a whole search on this adapter.
+pub fn measured(plan: crate::plan::Plan, mut adapter: Adapter) -> crate::findings::Findings {
+    let mut search = crate::search::Search::new(plan);
+    run(&mut search, &mut adapter, u64::MAX);
+    crate::findings::Findings::of(&search, Default::default())
+}
+
+/// Runs the search to its end, and at most `runs` runs.
+pub fn run(search: &mut crate::search::Search, adapter: &mut Adapter, runs: u64) {
+    for _ in 0..runs {
+        let Some(turn) = search.next() else { return };
+        let took = turn.job.warm_up.as_secs_f64() + 0.15 + adapter.overhead;
+        let result = adapter.measure(&turn.job).map_err(|error| error.to_string());
+        search.record(&turn, result, took);
+    }
+}

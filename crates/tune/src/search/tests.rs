@@ -1,19 +1,7 @@
 use super::*;
-use crate::fake::Adapter;
+use crate::fake::{Adapter, run};
 use crate::places::Placement;
-use std::time::Duration;
-use weir_lab::stream::Measure;
 use weir_lab::stream::equations::BestB;
-
-/// Runs the search to its end, and at most `runs` runs.
-pub fn drive(search: &mut Search, adapter: &mut Adapter, runs: u64) {
-    for _ in 0..runs {
-        let Some(turn) = search.next() else { return };
-        let took = (turn.job.warm_up + Duration::from_millis(150)).as_secs_f64() + adapter.overhead;
-        let result = adapter.measure(&turn.job).map_err(|error| error.to_string());
-        search.record(&turn, result, took);
-    }
-}
 
 fn places() -> Vec<Placement> {
     let named = |name: &str| Placement { name: name.into(), ..Placement::default() };
@@ -30,7 +18,7 @@ fn the_best_settings_are_found_within_the_budget_despite_noise() {
     for seed in 1..=20 {
         let mut adapter = Adapter::new(seed, 0.02);
         let mut search = Search::new(Plan::quick(places()));
-        drive(&mut search, &mut adapter, 10_000);
+        run(&mut search, &mut adapter, 10_000);
         assert!(search.finished() && search.spent <= search.plan.budget, "seed {seed}: {}", search.spent);
         for (size, name) in best(&search, Stage::Outstanding) {
             let job = |b: u32| search.plan.job(size, b);
@@ -47,7 +35,7 @@ fn elimination_keeps_the_best() {
     for seed in 1..=50 {
         let mut adapter = Adapter { drop: 0.3, ..Adapter::new(seed, 0.05) };
         let mut search = Search::new(Plan::quick(vec![]));
-        drive(&mut search, &mut adapter, 10_000);
+        run(&mut search, &mut adapter, 10_000);
         for contest in search.contests.iter().filter(|contest| contest.stage == Stage::Outstanding) {
             let b = BestB::PAPER.of(contest.size).to_string();
             let truly = contest.candidates.iter().find(|candidate| candidate.name == b).unwrap();
@@ -62,10 +50,10 @@ fn a_search_that_was_interrupted_continues_where_it_was() {
     let seed = 7;
     let (mut whole, mut first) = (Adapter::new(seed, 0.02), Adapter::new(seed, 0.02));
     let mut uninterrupted = Search::new(Plan::quick(places()));
-    drive(&mut uninterrupted, &mut whole, 10_000);
+    run(&mut uninterrupted, &mut whole, 10_000);
     let mut search = Search::new(Plan::quick(places()));
     for runs in [0, 1, 17, 100, 10_000] {
-        drive(&mut search, &mut first, runs);
+        run(&mut search, &mut first, runs);
         search = serde_json::from_str(&serde_json::to_string(&search).unwrap()).unwrap();
     }
     assert_eq!(first.jobs, whole.jobs, "seed {seed}: no job is repeated or left out");
@@ -77,14 +65,14 @@ fn a_search_that_was_interrupted_continues_where_it_was() {
 fn a_size_that_cannot_be_measured_is_left_out() {
     let mut adapter = Adapter { refuses: vec![1 << 20], ..Adapter::new(3, 0.01) };
     let mut search = Search::new(Plan::quick(vec![]));
-    drive(&mut search, &mut adapter, 10_000);
+    run(&mut search, &mut adapter, 10_000);
     let contest = search.contests.iter().find(|contest| contest.size == 1 << 20).unwrap();
     assert!(contest.candidates.iter().all(|c| matches!(&c.out, Some(Out::Failed(why)) if why.contains("do not fit"))));
     assert_eq!(contest.candidates[0].runs.len(), 1);
     assert_eq!(search.failure(), None);
     let mut adapter = Adapter { refuses: search.plan.sizes.clone(), ..Adapter::new(3, 0.01) };
     let mut search = Search::new(Plan::quick(vec![]));
-    drive(&mut search, &mut adapter, 10_000);
+    run(&mut search, &mut adapter, 10_000);
     assert_eq!(search.failure(), Some("32768 bytes do not fit"));
     assert!(search.finished());
 }
@@ -93,7 +81,7 @@ fn a_size_that_cannot_be_measured_is_left_out() {
 fn slow_runs_do_not_exceed_the_budget() {
     let mut adapter = Adapter { overhead: 1.5, ..Adapter::new(5, 0.01) };
     let mut search = Search::new(Plan::quick(places()));
-    drive(&mut search, &mut adapter, 10_000);
+    run(&mut search, &mut adapter, 10_000);
     assert!(search.finished() && search.spent <= search.plan.budget && search.spent > 0.8 * search.plan.budget);
     assert_eq!(search.contests.iter().map(|contest| contest.stage).max(), Some(Stage::Place));
 }
@@ -102,7 +90,7 @@ fn slow_runs_do_not_exceed_the_budget() {
 fn candidates_take_turns_in_alternating_order() {
     let mut adapter = Adapter::new(5, 0.01);
     let mut search = Search::new(Plan::quick(vec![]).with_sizes(vec![64 << 20], true));
-    drive(&mut search, &mut adapter, 6);
+    run(&mut search, &mut adapter, 6);
     let order: Vec<u32> = adapter.jobs.iter().map(|job| job.outstanding).collect();
     assert_eq!(order, [1, 2, 4, 4, 2, 1]);
 }

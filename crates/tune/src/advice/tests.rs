@@ -1,0 +1,88 @@
+use super::*;
+use crate::fake::{Adapter, measured};
+use crate::places::Placement;
+use crate::plan::Plan;
+use weir_lab::stream::Place;
+use weir_lab::stream::equations::BestB;
+
+fn about(findings: &Findings, about: About) -> Advice {
+    advice(findings).into_iter().find(|advice| advice.about == about).unwrap()
+}
+
+fn settings(advice: &Advice) -> String {
+    advice.settings.iter().map(|named| format!("{}: {}\n", named.program, named.setting)).collect()
+}
+
+#[test]
+fn advice_has_the_values_that_were_measured() {
+    let best = BestB { small: 1 << 20, large: 16 << 20, limit: 512 << 10, most: 16, least: 2 };
+    let findings = measured(Plan::quick(vec![]), Adapter { best, drop: 0.2, ..Adapter::new(4, 0.01) });
+    let outstanding = about(&findings, About::Outstanding);
+    let top = findings.top().unwrap();
+    let command = format!("perftest: ib_write_bw -s {} -t {}\n", top.size, best.of(top.size));
+    assert!(settings(&outstanding).contains(&command), "{outstanding:?}");
+    assert!(outstanding.text.contains("16 of 32 KiB, 8 of 128 KiB, 16 of 1 MiB, 2 of 8 MiB"), "{outstanding:?}");
+    assert!(outstanding.text.contains("Too many are slower: "), "{outstanding:?}");
+    // Eight messages of 128 KiB are the smallest that reach the highest throughput.
+    assert!(settings(&outstanding).contains("NCCL: NCCL_BUFFSIZE=1048576\n"), "{outstanding:?}");
+}
+
+#[test]
+fn queues_are_made_longer_only_if_their_default_is_too_short() {
+    let text = |most: u32| {
+        let all = named::outstanding(1 << 20, 4, most);
+        all.iter().map(|named| format!("{} ", named.setting)).collect::<String>()
+    };
+    assert!(text(96).contains("UCX_RC_TX_QUEUE_LEN=256 FI_VERBS_TX_SIZE=384 FI_OFI_RXM_MSG_TX_SIZE=128"));
+    assert!(text(300).contains("UCX_RC_TX_QUEUE_LEN=512 FI_VERBS_TX_SIZE=384 FI_OFI_RXM_MSG_TX_SIZE=512"));
+}
+
+#[test]
+fn each_clear_effect_has_its_advice() {
+    let findings = measured(Plan::quick(vec![]), Adapter::new(9, 0.01));
+    let alignment = about(&findings, About::Alignment);
+    assert!(
+        alignment.text.starts_with("Align messages on 64 bytes.") && settings(&alignment).contains("posix_memalign")
+    );
+    let wake = about(&findings, About::Wake);
+    assert!(wake.text.contains("poll for completions on both sides") && wake.text.contains("CPU seconds"), "{wake:?}");
+    let signal = about(&findings, About::Signal);
+    assert!(
+        signal.text.contains("every one instead of every B/2-th gives") && signal.text.contains("% less"),
+        "{signal:?}"
+    );
+    assert!(settings(&signal).contains("sq_sig_all = 0"));
+}
+
+#[test]
+fn what_makes_no_difference_has_no_settings() {
+    let adapter = Adapter { misaligned: 1.0, polling: 1.0, every: 1.0, deviation: 0.0, ..Adapter::new(3, 0.0) };
+    let findings = measured(Plan::quick(vec![]), adapter);
+    for kind in [About::Alignment, About::Signal] {
+        let advice = about(&findings, kind);
+        assert!(advice.settings.is_empty() && advice.text.contains("no difference"), "{advice:?}");
+    }
+    // Polling is not faster, but costs CPU time.
+    let wake = about(&findings, About::Wake);
+    assert!(wake.text.starts_with("Sleep until completions come") && settings(&wake).contains("MV2_USE_BLOCKING=1"));
+}
+
+#[test]
+fn a_faster_place_is_named_for_each_side() {
+    let place = |cpu: &str| Place { cpus: Some(cpu.into()), node: None };
+    let any = Placement { name: "as the kernel chooses".into(), ..Placement::default() };
+    let apart = Placement { name: "apart".into(), sender: place("2"), receiver: place("3") };
+    let mut findings = measured(Plan::quick(vec![any, apart]), Adapter::new(3, 0.01));
+    for effect in findings.effects.iter_mut().filter(|effect| effect.stage == Stage::Place) {
+        effect.verdict = crate::findings::Verdict::Faster;
+        effect.ratio.mean = 1.2;
+    }
+    let text = settings(&about(&findings, About::Place));
+    assert!(text.contains("any program, sender: taskset -c 2") && text.contains("any program, receiver: taskset -c 3"));
+}
+
+#[test]
+fn nothing_measured_gives_no_advice() {
+    let refuses = Plan::quick(vec![]).sizes;
+    assert_eq!(advice(&measured(Plan::quick(vec![]), Adapter { refuses, ..Adapter::new(1, 0.0) })), []);
+}
