@@ -33,12 +33,14 @@ pub struct Findings {
 /// What was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Subject {
-    /// Name of the device.
+    /// The device that the user named.
     pub device: Option<String>,
     /// Host of the other side; `None`: both sides are on this host.
     pub peer: Option<String>,
     pub quick: bool,
-    /// The program runs on Weir's libibverbs.
+    /// Name of the device that is used.
+    pub adapter: String,
+    /// The adapter is Weir.
     pub weir: bool,
 }
 
