@@ -48,6 +48,8 @@ enum Action {
     Demo(demo::DemoArgs),
     /// Measure throughput, latency, CPU and memory against raw UDP sockets, UCX and iperf3
     Bench(weir_bench::BenchArgs),
+    /// Find the best settings for a stream of messages on an adapter, and what to set in programs and libraries
+    Tune(weir_tune::TuneArgs),
     /// Measure MultiEdge's operations over several links
     Edge(weir_bench::edge::EdgeArgs),
     /// Run a program, watch its work requests, and report stalls, their likely causes and settings to change
@@ -85,6 +87,7 @@ pub fn main() -> ExitCode {
         Action::Devices(args) => devices::run(&args),
         Action::Demo(args) => demo::run(&args),
         Action::Bench(args) => weir_bench::run(args),
+        Action::Tune(args) => weir_tune::run(args),
         Action::Edge(args) => weir_bench::edge::run(args),
         Action::Stat(args) => stat::run(&args),
         Action::Profiles(args) => profiles::run(&args),

@@ -51,12 +51,12 @@ fn of_stage(findings: &Findings, stage: Stage) -> Vec<&Effect> {
     findings.effects.iter().filter(|effect| effect.stage == stage).collect()
 }
 
-/// "5.1 % more" or "20 % less", with the interval.
+/// "5.1 % more throughput with messages of 1 MiB (95 %: +4.0 to +6.2 %)".
 fn more(effect: &Effect) -> String {
     let percent = (effect.ratio.mean - 1.0) * 100.0;
     let word = if percent >= 0.0 { "more" } else { "less" };
-    let range = effect.ratio.range();
-    format!("{} % {word} (95 %: {range}) with messages of {}", digits(percent.abs()), units::size(effect.size))
+    let (amount, size, range) = (digits(percent.abs()), units::size(effect.size), effect.ratio.range());
+    format!("{amount} % {word} throughput with messages of {size} (95 %: {range})")
 }
 
 /// "no difference that was measured", with the widest interval.
@@ -64,7 +64,7 @@ fn no_difference(about: About, what: &str, effects: &[&Effect]) -> Option<Advice
     let widest = effects.iter().max_by(|a, b| a.ratio.half_width().total_cmp(&b.ratio.half_width()))?;
     let text = match widest.ratio.interval {
         Some(_) => {
-            format!("{what} no difference that was measured (at most {} with 95 % confidence).", widest.ratio.range())
+            format!("{what} no difference that was measured ({} with 95 % confidence).", widest.ratio.range())
         }
         None => format!("{what} no difference that was measured, but there was no time for enough rounds."),
     };

@@ -38,20 +38,16 @@ pub fn signal(findings: &Findings) -> Option<Advice> {
 /// How to align messages.
 pub fn alignment(findings: &Findings) -> Option<Advice> {
     let effects = of_stage(findings, Stage::Offset);
-    let slower = |name: &str| effects.iter().any(|e| e.setting == name && e.verdict == Verdict::Slower);
-    let Some(worst) = largest(effects.iter().copied().filter(|e| e.verdict == Verdict::Slower)) else {
-        let faster = effects.iter().any(|effect| effect.verdict == Verdict::Faster);
+    let slower = |name: &str| effects.iter().any(|e| e.setting == name && e.slower());
+    let Some(worst) = largest(effects.iter().copied().filter(|e| e.slower())) else {
+        let faster = effects.iter().any(|effect| effect.faster());
         return (!faster)
             .then(|| no_difference(About::Alignment, "The alignment of messages makes", &effects))
             .flatten();
     };
     // Offset 64 is slower than a page's begin: lines are not enough.
     let bytes = if slower("64") { 4096 } else { 64 };
-    let text = format!(
-        "Align messages on {bytes} bytes. An offset of {} bytes gives {} than an aligned message.",
-        worst.setting,
-        more(worst)
-    );
+    let text = format!("Align messages on {bytes} bytes. An offset of {} bytes gives {}.", worst.setting, more(worst));
     Some(Advice { about: About::Alignment, text, settings: named::aligned(bytes) })
 }
 
@@ -59,7 +55,7 @@ pub fn alignment(findings: &Findings) -> Option<Advice> {
 pub fn wake(findings: &Findings) -> Option<Advice> {
     let effects = of_stage(findings, Stage::Wake);
     let cpu = |effect: &Effect| Some((effect.cpu_per_gb?, effect.cpu_per_gb_against?));
-    if let Some(best) = largest(effects.iter().copied().filter(|e| e.verdict == Verdict::Faster)) {
+    if let Some(best) = largest(effects.iter().copied().filter(|e| e.faster())) {
         let side = match best.setting.as_str() {
             "both" => "on both sides",
             "sender" => "on the sender's side",
@@ -92,16 +88,16 @@ pub fn wake(findings: &Findings) -> Option<Advice> {
 /// Where to run the sides.
 pub fn place(findings: &Findings) -> Option<Advice> {
     let effects = of_stage(findings, Stage::Place);
-    let best = largest(effects.iter().copied().filter(|e| e.verdict == Verdict::Faster));
-    let worst = largest(effects.iter().copied().filter(|e| e.verdict == Verdict::Slower));
-    let slow = worst.map(|e| format!("Avoid “{}”: it gives {}, than as the kernel chooses.", e.setting, more(e)));
+    let best = largest(effects.iter().copied().filter(|e| e.faster()));
+    let worst = largest(effects.iter().copied().filter(|e| e.slower()));
+    let slow = worst.map(|e| format!("Avoid “{}”: it gives {}.", e.setting, more(e)));
     let Some(best) = best else {
         let text = slow.map(|slow| format!("Let the kernel choose the CPUs: no other place is faster. {slow}"));
         let settings = vec![];
         let advice = text.map(|text| Advice { about: About::Place, text, settings });
         return advice.or_else(|| no_difference(About::Place, "Where the sides run makes", &effects));
     };
-    let mut text = format!("Choose “{}”: this gives {}, than as the kernel chooses.", best.setting, more(best));
+    let mut text = format!("Choose “{}”: this gives {}.", best.setting, more(best));
     text.extend(slow.map(|slow| format!(" {slow}")));
     let mut contests = findings.of_stage(Stage::Place);
     let setting = contests.find_map(|measured| measured.settings.iter().find(|s| s.name == best.setting))?;
@@ -116,5 +112,5 @@ pub fn place(findings: &Findings) -> Option<Advice> {
 
 /// The effect that is farthest from equality.
 fn largest<'a>(effects: impl Iterator<Item = &'a Effect>) -> Option<&'a Effect> {
-    effects.max_by(|a, b| a.ratio.mean.ln().abs().total_cmp(&b.ratio.mean.ln().abs()))
+    effects.max_by(|a, b| a.distance().total_cmp(&b.distance()))
 }

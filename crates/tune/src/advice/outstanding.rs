@@ -1,7 +1,7 @@
 //! Advice on the size and number of messages.
 
 use super::{About, Advice, more, named, of_stage};
-use crate::findings::{Best, Findings, Verdict};
+use crate::findings::{Best, Findings};
 use crate::search::Stage;
 use crate::units::{self, figure};
 
@@ -43,9 +43,9 @@ pub fn size(findings: &Findings) -> Option<Advice> {
 pub fn outstanding(findings: &Findings) -> Option<Advice> {
     let effects = of_stage(findings, Stage::Outstanding);
     let top = findings.top()?;
-    let gain = |size: u64| effects.iter().find(|e| e.size == size && e.against == "1" && e.verdict == Verdict::Faster);
+    let gain = |size: u64| effects.iter().find(|e| e.size == size && e.against == "1" && e.faster());
     let most = findings.best.iter().map(|best| best.outstanding).max()?;
-    let largest = effects.iter().filter(|e| e.against == "1" && e.verdict == Verdict::Faster);
+    let largest = effects.iter().filter(|e| e.against == "1" && e.faster());
     let largest = largest.max_by(|a, b| a.ratio.mean.total_cmp(&b.ratio.mean));
     let Some(gain) = gain(top.size).or(largest) else {
         let one = findings.best.iter().all(|best| best.outstanding == 1);
@@ -54,7 +54,7 @@ pub fn outstanding(findings: &Findings) -> Option<Advice> {
     };
     let best = findings.best.iter().find(|best| best.size == gain.size)?;
     let mut text = format!(
-        "Keep {} messages of {} outstanding: this gives {}, than one message at a time.",
+        "Keep {} messages of {} outstanding instead of one: {}.",
         best.outstanding,
         units::size(best.size),
         more(gain)
@@ -62,7 +62,7 @@ pub fn outstanding(findings: &Findings) -> Option<Advice> {
     let each: Vec<String> =
         findings.best.iter().map(|b| format!("{} of {}", b.outstanding, units::size(b.size))).collect();
     text += &format!(" By size: {}.", each.join(", "));
-    let too_many = effects.iter().filter(|e| e.against != "1" && e.verdict == Verdict::Slower);
+    let too_many = effects.iter().filter(|e| e.against != "1" && e.slower());
     if let Some(worst) = too_many.min_by(|a, b| a.ratio.mean.total_cmp(&b.ratio.mean)) {
         text += &format!(" Too many are slower: {} instead of {} give {}.", worst.setting, worst.against, more(worst));
     }

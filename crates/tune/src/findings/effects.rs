@@ -71,9 +71,27 @@ fn effect(contest: &Contest, candidate: &Candidate, against: &Candidate) -> Opti
     })
 }
 
+/// A smaller effect does not matter, however clear it is.
+const SMALL: f64 = 0.01;
+
 impl Effect {
+    /// Whether the setting is clearly faster, by 1 % at least.
+    pub fn faster(&self) -> bool {
+        self.verdict == Verdict::Faster && self.ratio.mean >= 1.0 + SMALL
+    }
+
+    /// Whether the setting is clearly slower, by 1 % at least.
+    pub fn slower(&self) -> bool {
+        self.verdict == Verdict::Slower && self.ratio.mean <= 1.0 - SMALL
+    }
+
     /// Whether the setting is clearly faster or slower.
     pub fn matters(&self) -> bool {
-        matches!(self.verdict, Verdict::Faster | Verdict::Slower)
+        self.faster() || self.slower()
+    }
+
+    /// The distance from equality.
+    pub fn distance(&self) -> f64 {
+        self.ratio.mean.ln().abs()
     }
 }

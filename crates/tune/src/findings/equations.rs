@@ -78,8 +78,10 @@ pub fn equation2(contests: &[Contest]) -> Vec<Equation2> {
         let with = |signal: Signal| contest.candidates.iter().find(|c| c.job.signal == signal);
         // For some sizes the equation is to signal every work request.
         let (equation, every) = (with(Signal::Equation), with(Signal::Every(1)));
-        let (candidate, every) = equation.map_or((every, None), |equation| (Some(equation), every));
-        let candidate = candidate?;
+        let candidate = equation.or(every)?;
+        // Half of two or three outstanding messages is one: every work request is signalled.
+        let every = every.or_else(|| with(Signal::Half).filter(|half| half.job.outstanding < 4));
+        let every = every.filter(|every| every.name != candidate.name);
         Some(Equation2 {
             size: contest.size,
             outstanding: candidate.job.outstanding,

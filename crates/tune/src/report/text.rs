@@ -44,12 +44,14 @@ fn table_text(table: &Table) -> String {
 /// Words in lines; the first line begins with `first`, the others with `next`.
 fn wrapped(words: &str, first: &str, next: &str) -> String {
     let (mut text, mut line) = (String::new(), first.to_owned());
-    for word in words.split_whitespace() {
+    // A line does not begin with "%".
+    for word in words.replace(" %", "\u{a0}%").split(' ') {
+        let word = word.replace('\u{a0}', " ");
         if line.chars().count() + word.chars().count() >= WIDTH && line.trim().len() > 1 {
             let _ = writeln!(text, "{}", line.trim_end());
             line = next.to_owned();
         }
-        line += word;
+        line += &word;
         line.push(' ');
     }
     let _ = writeln!(text, "{}", line.trim_end());
