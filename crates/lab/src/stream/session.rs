@@ -34,10 +34,20 @@ pub struct Session {
 pub struct Pair {
     client: Child,
     /// The server, if this process has started it.
-    _server: Option<Child>,
+    server: Option<Child>,
     jobs: PipeWriter,
     /// Bytes of the client's output that were read.
     read: u64,
+}
+
+/// The server of a pair.
+pub enum Server {
+    /// A command of this machine, which listens on this TCP port.
+    Here(Command, u16),
+    /// A command that starts it on another machine. The client waits for it.
+    Elsewhere(Command),
+    /// It runs already.
+    Runs,
 }
 
 /// How a side's process gets at its adapter.
@@ -72,7 +82,7 @@ impl Session {
             let port = stage.free_port(Side::A)?;
             let command = |side: Side| program.command(|words| clean(stage.command(side, words)), port);
             let client = || Ok((command(Side::B), stage.address(Side::A).to_string()));
-            Pair::start(Some(command(Side::A)), client, port)
+            Pair::start(Server::Here(command(Side::A), port), client)
         }))
     }
 
@@ -131,26 +141,22 @@ impl Measure for Session {
 }
 
 impl Pair {
-    /// Starts the server, if there is one to be started, and the client once the server listens on TCP port `port`. `client` gives
-    /// the client's command and the server's host.
-    pub fn start(
-        server: Option<Command>,
-        client: impl FnOnce() -> Result<(Command, String)>,
-        port: u16,
-    ) -> Result<Pair> {
+    /// Starts the server, if this process has to, and then the client. `client` gives the client's command and the server's host.
+    pub fn start(server: Server, client: impl FnOnce() -> Result<(Command, String)>) -> Result<Pair> {
         let server = match server {
-            Some(mut command) => {
+            Server::Here(mut command, port) => {
                 let mut server = Child::spawn(&mut command, "weir-stream (server)")?;
                 server.wait_listening(Protocol::Tcp, port, START)?;
                 Some(server)
             }
-            None => None,
+            Server::Elsewhere(mut command) => Some(Child::spawn(&mut command, "the peer")?),
+            Server::Runs => None,
         };
         let (mut command, host) = client()?;
         let (input, jobs) = std::io::pipe()?;
         command.args(["--json", "--jobs", &host]).stdin(input);
         let client = Child::spawn(&mut command, "weir-stream (client)")?;
-        Ok(Pair { client, _server: server, jobs, read: 0 })
+        Ok(Pair { client, server, jobs, read: 0 })
     }
 
     /// The next line of the client.
@@ -178,7 +184,7 @@ impl Pair {
     fn why(&mut self) -> anyhow::Error {
         let printed = |child: &mut Child| child.printed().unwrap_or_else(|error| error.to_string());
         let mut text = format!("weir-stream ended: {}", printed(&mut self.client));
-        if let Some(server) = &mut self._server {
+        if let Some(server) = &mut self.server {
             text += &format!("\n{}", printed(server));
         }
         anyhow!(text)
@@ -228,7 +234,7 @@ mod tests {
         let start = move || {
             let mut command = program.command(|path| Command::new(path), 1);
             weir_stage::ends_with_this_thread(&mut command);
-            Pair::start(None, || Ok((command, "host".into())), 1)
+            Pair::start(Server::Runs, || Ok((command, "host".into())))
         };
         (folder, Session::new(start))
     }

@@ -1,6 +1,8 @@
 //! The command.
 
+mod device;
 mod open;
+mod peer;
 mod progress;
 
 use crate::findings::{Findings, Subject};
@@ -23,12 +25,30 @@ use std::time::{Duration, Instant};
 #[derive(Args, Debug, Default)]
 #[command(after_help = HELP)]
 pub struct TuneArgs {
-    /// Measure this device [default: the first one]
+    /// Measure this device; `weir` is any of Weir's [default: the first one of the system, or Weir's if there is none]
     #[arg(long, short, value_name = "NAME")]
     pub device: Option<String>,
-    /// The receiver runs on this host; without it both sides run here
-    #[arg(long, value_name = "HOST")]
+    /// The receiver runs on this host, started through ssh, or by you with `weir tune --serve`; without it both sides run here
+    #[arg(long, value_name = "[USER@]HOST")]
     pub peer: Option<String>,
+    /// The peer's device [default: as on this side]
+    #[arg(long, value_name = "NAME", requires = "peer")]
+    pub peer_device: Option<String>,
+    /// The peer's weir command, if it is not in its PATH
+    #[arg(long, value_name = "PATH", requires = "peer")]
+    pub peer_weir: Option<String>,
+    /// Both sides run here, each in a network namespace of its own, so that Weir's packets go through the kernel (root)
+    #[arg(long, conflicts_with_all = ["peer", "device", "serve"])]
+    pub namespaces: bool,
+    /// Be the receiver for `weir tune --peer` on another host, until Ctrl-C
+    #[arg(long, conflicts_with_all = ["peer", "quick", "budget", "sizes", "json", "html", "state", "fresh"])]
+    pub serve: bool,
+    /// Serve one sender only
+    #[arg(long, requires = "serve")]
+    pub once: bool,
+    /// TCP port of the receiver, with --peer or --serve [default: 18516]
+    #[arg(long, value_name = "N")]
+    pub port: Option<u16>,
     /// Measure four sizes of messages with short runs, in less than two minutes
     #[arg(long)]
     pub quick: bool,
@@ -63,6 +83,9 @@ const FAILURES: u32 = 20;
 
 /// Runs `weir tune`. It fails if nothing can be measured.
 pub fn run(args: TuneArgs) -> Result<ExitCode> {
+    if args.serve {
+        return open::serve(&args);
+    }
     if let Some(path) = &args.html {
         let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
         ensure!(!path.is_dir() && folder.is_dir(), "--html {}: name a file in a folder that exists", path.display());
