@@ -131,7 +131,7 @@ fn polling(bed: &Bed) -> Result<()> {
         for (polls, side) in [(job.polls.sender, found.sender), (job.polls.receiver, found.receiver)] {
             ensure!((side.sleeps == 0) == polls, "{job:?}: {found:?}");
             // A side that polls uses a core, unless it has to share it.
-            ensure!(!polls || side.cpu() > found.seconds * 0.2, "{job:?}: {found:?}");
+            ensure!(!polls || side.cpu() > found.seconds * 0.05, "{job:?}: {found:?}");
         }
     }
     Ok(())
