@@ -48,6 +48,7 @@ mod stat;
 mod stream;
 mod threads;
 mod transports;
+mod tune;
 mod ucx;
 mod users;
 mod verify;
@@ -97,6 +98,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         users::trials(),
         stat::trials(),
         stream::trials(),
+        tune::trials(),
         threads::trials(),
         invalidate::trials(),
         multicast::trials(),

@@ -2,7 +2,7 @@
 
 use super::fdr_common::*;
 use crate::bench::Bench;
-use crate::claim::{Claim, Kind::Calibrated, Kind::Predicted};
+use crate::claim::{Claim, Kind::Calibrated, Kind::Predicted, Kind::Shaped};
 use crate::experiment::{Experiment, PaperFigure, Report};
 use crate::figure::Series;
 use crate::stream::{Route, Runs};
@@ -51,10 +51,11 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         numbers.iter().map(of).fold(0.0, f64::max)
     };
     let mib = |b: u32| runs.gbits(Route::Switch, &job(1 << 20, b));
+    // The delay of the switch was 1.6 µs when these were judged first, and 256 KiB differed by 4 % with one message.
     let same = "nearly no difference";
     let claims = [
-        Claim::at_most(Predicted, "256 KiB: switch against back to back, worst", same, 3.0, differs(SIZES[0]), "%"),
-        Claim::at_most(Predicted, "1 MiB: switch against back to back, worst", same, 3.0, differs(SIZES[1]), "%"),
+        Claim::at_most(Shaped, "256 KiB: switch against back to back, worst", same, 3.0, differs(SIZES[0]), "%"),
+        Claim::at_most(Shaped, "1 MiB: switch against back to back, worst", same, 3.0, differs(SIZES[1]), "%"),
         Claim::near(Calibrated, "1 MiB, 4 outstanding", 49.0, 0.03, mib(4), "Gbit/s").from("F 3.4"),
         Claim::near(Calibrated, "1 MiB, 5 outstanding", 46.0, 0.03, mib(5), "Gbit/s").from("F 3.4"),
         Claim::near(Predicted, "1 MiB, 8 outstanding", 46.0, 0.03, mib(8), "Gbit/s").from("F 3.4"),
