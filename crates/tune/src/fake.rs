@@ -7,7 +7,7 @@ use weir_lab::stream::{Found, Job, Measure, SideFound, Signal};
 /// Random numbers (SplitMix64).
 pub struct Noise(pub u64);
 
-/// An adapter whose throughput follows from the job, with noise.
+/// An adapter with a throughput that follows from the job, with noise.
 pub struct Adapter {
     pub noise: Noise,
     /// Standard deviation of the logarithm of the throughput.

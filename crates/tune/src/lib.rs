@@ -1,8 +1,8 @@
 //! `weir tune`: finds the best settings for a stream of messages on an adapter, and tells which of them matter.
 //!
-//! It repeats the study of Q. Liu and R. Russell, "A Performance Study of InfiniBand Fourteen Data Rate (FDR)" (2014; F),
-//! on the adapter of the user: the number of outstanding messages (B), the signalling period (S), alignment, wake-ups or
-//! polling, and where the programs run.
+//! It repeats the study of Q. Liu and R. Russell, "A Performance Study of InfiniBand Fourteen Data Rate (FDR)" (2014;
+//! F), on the adapter of the user: the number of outstanding messages (B), the signalling period (S), alignment,
+//! wake-ups or polling, and where the programs run.
 //!
 //! | file | |
 //! | --- | --- |
@@ -10,7 +10,6 @@
 //! | `places` | CPUs and NUMA nodes on which the sides can run |
 //! | `search` | which job is next; a state machine without a clock and without I/O |
 //! | `statistics` | means, ratios, and their confidence intervals |
-//! | `fit` | the constants of F's equation 1 that suit an adapter |
 //! | `findings` | what the results say |
 //! | `advice` | settings of programs and libraries, by name |
 //! | `report` | text, JSON, an HTML page |
@@ -24,7 +23,6 @@ mod command;
 #[cfg(test)]
 mod fake;
 mod findings;
-mod fit;
 mod places;
 mod plan;
 mod report;

@@ -35,7 +35,8 @@ impl State {
 
     /// Whether the file is of a run with the same options.
     pub fn is_of(&self, subject: &Subject, search: &Search) -> bool {
-        let options = |subject: &Subject| (subject.device.clone(), subject.peer.clone(), subject.quick);
+        // Which device was used is known only after it was opened.
+        let options = |subject: &Subject| Subject { adapter: String::new(), weir: false, ..subject.clone() };
         options(&self.subject) == options(subject) && self.search.plan == search.plan
     }
 
@@ -61,8 +62,9 @@ pub fn default_path(subject: &Subject) -> Option<PathBuf> {
 fn file_name(subject: &Subject) -> String {
     let device = subject.device.as_deref().unwrap_or("default");
     let peer = subject.peer.as_deref().map_or_else(String::new, |peer| format!("-{peer}"));
+    let place = if subject.namespaces { "-namespaces" } else { "" };
     let kind = if subject.quick { "quick" } else { "full" };
-    let name = format!("{device}{peer}-{kind}.json");
+    let name = format!("{device}{peer}{place}-{kind}.json");
     name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
 }
 

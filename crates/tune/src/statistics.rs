@@ -1,8 +1,9 @@
 //! Means, ratios, and their confidence intervals.
 //!
-//! A throughput is the geometric mean of its runs, and its interval is Student's t of their logarithms. A ratio of two
-//! settings is formed in each round, of two runs that follow each other closely: what slows a whole round has no effect on
-//! it. The bootstrap of a median would need more rounds than the time allows: of three values it has only three results.
+//! A throughput is the geometric mean of its runs, and its interval is Student's t of their logarithms. A ratio of
+//! two settings is formed in each round, of two runs that follow each other closely: what slows a whole round has no
+//! effect on it. The bootstrap of a median would need more rounds than the time allows: of three values it has only
+//! three results.
 
 use serde::{Deserialize, Serialize};
 

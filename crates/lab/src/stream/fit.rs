@@ -1,212 +1,175 @@
-//! Constants of equation 1 that fit an adapter, judged at sizes that were not used for them.
+//! The constants of F's equation 1 that suit an adapter.
 
 use super::equations::BestB;
-use crate::data::Data;
 use serde::{Deserialize, Serialize};
 
-/// A measured throughput.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Sample {
-    /// Bytes of a message, and the messages that were outstanding.
+/// What was measured with messages of one size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve {
     pub size: u64,
-    pub b: u32,
-    pub gbits: f64,
+    /// Number of outstanding messages and throughput, ascending.
+    pub points: Vec<(u32, f64)>,
 }
 
-/// Constants, and what they lose against the highest throughput of each size.
+/// Constants with their losses: mean shares of the best throughput that the predicted numbers do not reach.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Fitted {
+pub struct Fit {
     pub constants: BestB,
-    /// At the sizes that they were fitted to: every other one.
-    pub fitted: Loss,
-    /// At the sizes in between.
-    pub held_out: Loss,
-    /// What the paper's constants lose at the same sizes.
-    pub paper_fitted: Loss,
-    pub paper_held_out: Loss,
+    /// Over all sizes. These constants are the fitted ones.
+    pub loss: f64,
+    /// Of constants fitted to every other size: over these sizes, and over the others.
+    pub fitted_loss: f64,
+    pub held_out_loss: f64,
+    /// Of the paper's constants, over the same other sizes.
+    pub paper_held_out_loss: f64,
 }
 
-/// Shares of the highest throughput, 0 ..= 1, over some sizes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Loss {
-    pub mean: f64,
-    pub worst: f64,
-}
+/// A prediction of twice as many messages must reduce the loss by this much.
+const TWICE: f64 = 0.0005;
+/// A number that was not measured counts as if its loss were higher by this.
+const NOT_MEASURED: f64 = 0.005;
+/// With fewer sizes there is nothing to hold out.
+const LEAST_SIZES: usize = 4;
 
-/// Fits constants to every other size. `None` with fewer than four sizes: none would be held out on both sides of the limit.
-pub fn fit(samples: &[Sample]) -> Option<Fitted> {
-    let curves = Curve::all(samples);
-    if curves.len() < 4 {
-        return None;
-    }
-    let (used, held): (Vec<_>, Vec<_>) = curves.iter().enumerate().partition(|(at, _)| at % 2 == 0);
-    let [used, held] = [used, held].map(|part| part.into_iter().map(|(_, curve)| curve).collect::<Vec<_>>());
-    let constants = constants(&used);
-    Some(Fitted {
-        constants,
-        fitted: loss(&used, &constants),
-        held_out: loss(&held, &constants),
-        paper_fitted: loss(&used, &BestB::PAPER),
-        paper_held_out: loss(&held, &BestB::PAPER),
+/// Constants, powers of two, with the least loss; `None` if there are too few sizes.
+pub fn fit(curves: &[Curve]) -> Option<Fit> {
+    (curves.len() >= LEAST_SIZES).then(|| {
+        let half = |odd: usize| curves.iter().skip(odd).step_by(2).collect::<Vec<_>>();
+        let (known, held_out) = (half(0), half(1));
+        let (all, partly) = (search(&curves.iter().collect::<Vec<_>>()), search(&known));
+        Fit {
+            constants: all,
+            loss: mean_loss(&all, curves),
+            fitted_loss: mean_loss(&partly, known.iter().copied()),
+            held_out_loss: mean_loss(&partly, held_out.iter().copied()),
+            paper_held_out_loss: mean_loss(&BestB::PAPER, held_out.iter().copied()),
+        }
     })
 }
 
-impl Fitted {
-    /// All values as a table.
-    pub fn table(&self) -> Data {
-        let mut data = Data::new([
-            "constants",
-            "small bytes",
-            "large bytes",
-            "limit bytes",
-            "most",
-            "least",
-            "loss % at fitted sizes, mean",
-            "worst",
-            "loss % at held-out sizes, mean",
-            "worst held-out",
-        ]);
-        let percent = |share: f64| (share * 1e4).round() / 1e2;
-        for (name, of, used, held) in [
-            ("paper", BestB::PAPER, self.paper_fitted, self.paper_held_out),
-            ("fitted", self.constants, self.fitted, self.held_out),
-        ] {
-            data.push([
-                name.into(),
-                of.small.into(),
-                of.large.into(),
-                of.limit.into(),
-                of.most.into(),
-                of.least.into(),
-                percent(used.mean).into(),
-                percent(used.worst).into(),
-                percent(held.mean).into(),
-                percent(held.worst).into(),
-            ]);
-        }
-        data
-    }
-}
-
-/// The throughputs of a size, by the number of outstanding messages.
-struct Curve {
-    size: u64,
-    points: Vec<(u32, f64)>,
+/// The mean loss of the numbers that these constants predict; zero without sizes.
+pub fn mean_loss<'a>(constants: &BestB, curves: impl IntoIterator<Item = &'a Curve>) -> f64 {
+    let losses: Vec<f64> = curves.into_iter().map(|curve| curve.loss(constants.of(curve.size))).collect();
+    if losses.is_empty() { 0.0 } else { losses.iter().sum::<f64>() / losses.len() as f64 }
 }
 
 impl Curve {
-    fn all(samples: &[Sample]) -> Vec<Curve> {
-        let mut curves: Vec<Curve> = vec![];
-        for Sample { size, b, gbits } in samples.iter().filter(|sample| sample.gbits.is_finite()) {
-            match curves.iter_mut().find(|curve| curve.size == *size) {
-                Some(curve) => curve.points.push((*b, *gbits)),
-                None => curves.push(Curve { size: *size, points: vec![(*b, *gbits)] }),
-            }
-        }
-        curves.iter_mut().for_each(|curve| curve.points.sort_by_key(|(b, _)| *b));
-        curves.sort_by_key(|curve| curve.size);
-        curves
+    /// The share of the best throughput that this number of outstanding messages does not reach.
+    pub fn loss(&self, outstanding: u32) -> f64 {
+        let best = self.points.iter().map(|(_, gbits)| *gbits).fold(0.0, f64::max);
+        if best > 0.0 { 1.0 - self.at(outstanding) / best } else { 0.0 }
     }
 
-    /// The throughput with `b` messages: between two that were measured, along a line over the logarithm of b.
-    fn at(&self, b: u32) -> f64 {
-        let after = self.points.iter().position(|(each, _)| *each >= b);
-        match after {
-            None => self.points.last().map_or(f64::NAN, |(_, gbits)| *gbits),
-            Some(0) => self.points[0].1,
-            Some(at) => {
-                let ((low, from), (high, to)) = (self.points[at - 1], self.points[at]);
-                let place = |b: u32| f64::from(b).ln();
-                from + (to - from) * (place(b) - place(low)) / (place(high) - place(low))
+    /// The throughput: measured, or on a line between the logarithms of the neighbours. That of the last point beyond
+    /// it.
+    fn at(&self, outstanding: u32) -> f64 {
+        let above = self.points.partition_point(|(b, _)| *b < outstanding);
+        match (above.checked_sub(1).map(|at| self.points[at]), self.points.get(above)) {
+            (_, Some((b, gbits))) if *b == outstanding => *gbits,
+            (Some(low), Some(high)) => {
+                let log = |b: u32| f64::from(b).ln();
+                let share = (log(outstanding) - log(low.0)) / (log(high.0) - log(low.0));
+                low.1 + share * (high.1 - low.1)
             }
+            (Some((_, gbits)), None) | (None, Some(&(_, gbits))) => gbits,
+            (None, None) => 0.0,
         }
-    }
-
-    fn loss(&self, b: u32) -> f64 {
-        let most = self.points.iter().map(|(_, gbits)| *gbits).fold(0.0, f64::max);
-        1.0 - self.at(b) / most
     }
 }
 
-fn loss(curves: &[&Curve], constants: &BestB) -> Loss {
-    let each: Vec<f64> = curves.iter().map(|curve| curve.loss(constants.of(curve.size))).collect();
-    Loss { mean: each.iter().sum::<f64>() / each.len() as f64, worst: each.iter().copied().fold(0.0, f64::max) }
-}
-
-/// The constants that lose least on average; of equally good ones, those with fewer messages outstanding. Both halves of the
-/// equation are independent once the limit is chosen.
-fn constants(curves: &[&Curve]) -> BestB {
-    let bytes = || (14..=27).flat_map(|power| [1u64 << power, 3 << (power - 1)]);
-    let mut best: Option<(f64, f64, BestB)> = None;
-    for limit in curves.iter().map(|curve| curve.size) {
+/// Tries powers of two, and three times as much. Of constants that are equally good: those that predict the fewest
+/// outstanding messages, and of these the nearest to the paper's.
+fn search(curves: &[&Curve]) -> BestB {
+    let bytes = || (12..=28).flat_map(|bits| [1u64 << bits, 3u64 << bits]);
+    let mut limits: Vec<u64> = curves.iter().map(|curve| curve.size).collect();
+    limits.insert(0, limits.first().map_or(0, |size| size - 1));
+    let small = bytes().flat_map(|small| (0..=8).map(move |bits| (small, 1u32 << bits)));
+    let large = bytes().flat_map(|large| (0..=6).map(move |bits| (large, 1u32 << bits)));
+    let least = |part: &[&Curve], all: &mut dyn Iterator<Item = BestB>| {
+        let ranked = all.map(|constants| (rank(&constants, part), constants));
+        ranked.min_by(|a, b| a.0.total_cmp(&b.0)).map_or(BestB::PAPER, |(_, constants)| constants)
+    };
+    // For each limit the constants of both parts are independent of each other.
+    let of_limit = |limit: u64| {
         let (low, high): (Vec<&Curve>, Vec<&Curve>) = curves.iter().partition(|curve| curve.size <= limit);
-        let half = |curves: &[&Curve], all: &mut dyn Iterator<Item = BestB>| {
-            let judged = all.map(|each| {
-                let lost: f64 = curves.iter().map(|curve| (curve.loss(each.of(curve.size)) - NOTHING).max(0.0)).sum();
-                let messages: f64 = curves.iter().map(|curve| f64::from(each.of(curve.size)).ln()).sum();
-                (lost, messages, each)
-            });
-            judged.min_by(better).unwrap_or((0.0, 0.0, BestB { limit, ..BestB::PAPER }))
-        };
-        let base = BestB { limit, ..BestB::PAPER };
-        let small = half(
-            &low,
-            &mut bytes().flat_map(|small| (0..=7).map(move |power| BestB { small, most: 1 << power, ..base })),
-        );
-        let large =
-            half(&high, &mut bytes().flat_map(|large| (1..=4).map(move |least| BestB { large, least, ..base })));
-        let both = BestB { large: large.2.large, least: large.2.least, ..small.2 };
-        let judged = (small.0 + large.0, small.1 + large.1, both);
-        if best.as_ref().is_none_or(|best| better(&judged, best).is_lt()) {
-            best = Some(judged);
-        }
-    }
-    best.map_or(BestB::PAPER, |(_, _, constants)| constants)
+        let first = least(&low, &mut small.clone().map(|(small, most)| BestB { small, most, limit, ..BestB::PAPER }));
+        least(&high, &mut large.clone().map(|(large, least)| BestB { large, least, ..first }))
+    };
+    least(curves, &mut limits.into_iter().map(of_limit))
 }
 
-/// The share of a loss that counts as none.
-const NOTHING: f64 = 0.005;
+/// The lower the better.
+fn rank(constants: &BestB, curves: &[&Curve]) -> f64 {
+    let of_curve = |curve: &&Curve| {
+        let b = constants.of(curve.size);
+        let measured = curve.points.iter().any(|(number, _)| *number == b);
+        curve.loss(b) + if measured { 0.0 } else { NOT_MEASURED } + f64::from(b).log2() * TWICE
+    };
+    curves.iter().map(of_curve).sum::<f64>() / curves.len().max(1) as f64 + distance(constants) * 1e-8
+}
 
-/// Losses that differ by less than a thousandth are equal.
-fn better(a: &(f64, f64, BestB), b: &(f64, f64, BestB)) -> std::cmp::Ordering {
-    let coarse = |lost: f64| (lost * 1e3).round();
-    coarse(a.0).total_cmp(&coarse(b.0)).then(a.1.total_cmp(&b.1))
+/// How far the constants are from the paper's, in powers of two.
+fn distance(constants: &BestB) -> f64 {
+    let paper = BestB::PAPER;
+    let far = |a: u64, b: u64| (a.max(1) as f64 / b as f64).log2().abs();
+    far(constants.small, paper.small)
+        + far(constants.large, paper.large)
+        + far(constants.limit, paper.limit)
+        + far(constants.most.into(), paper.most.into())
+        + far(constants.least.into(), paper.least.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
-    /// Throughputs that are highest where `truth` says.
-    fn samples(truth: &BestB) -> Vec<Sample> {
-        let of = |power: u32| {
-            let (size, best) = (1u64 << power, f64::from(truth.of(1 << power)).ln());
-            (0..=7).map(move |b| {
-                let away = (f64::from(1u32 << b).ln() - best).abs();
-                Sample { size, b: 1 << b, gbits: 50.0 - 5.0 * away }
-            })
+    /// What an adapter with these constants does: throughput rises up to the best number, and falls behind it.
+    fn curves(best: BestB, sizes: impl Iterator<Item = u64>) -> Vec<Curve> {
+        let gbits = |size: u64, b: u32| {
+            let most = best.of(size);
+            if b > most { 47.0 } else { 15.0 + 35.0 * f64::from(b) / f64::from(most) }
         };
-        (15..=26).flat_map(of).collect()
+        let points = |size: u64| (0..=7).map(|bits| (1 << bits, gbits(size, 1 << bits))).collect();
+        sizes.map(|size| Curve { size, points: points(size) }).collect()
+    }
+
+    fn powers(from: u32, to: u32) -> impl Iterator<Item = u64> {
+        (from..=to).map(|bits| 1 << bits)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn constants_that_generated_the_data_are_found(
+            small in 18u32..=22, large in 20u32..=24, limit in 16u32..=20, most in 4u32..=7, least in 0u32..=2
+        ) {
+            let (small, large, limit) = (1 << small, 1 << large, 1 << limit);
+            let truth = BestB { small, large, limit, most: 1 << most, least: 1 << least };
+            let curves = curves(truth, powers(13, 26));
+            let fit = fit(&curves).unwrap();
+            for curve in &curves {
+                let (predicted, right) = (fit.constants.of(curve.size), truth.of(curve.size).min(128));
+                prop_assert!(curve.loss(predicted) < 0.005, "{} bytes: {predicted}, not {right}: {fit:?}", curve.size);
+            }
+            prop_assert!(fit.loss < 0.002);
+        }
     }
 
     #[test]
-    fn constants_are_found_again_and_hold_at_other_sizes() {
-        let truth = BestB { small: 1 << 20, large: 8 << 20, limit: 128 << 10, most: 16, least: 1 };
-        let fitted = fit(&samples(&truth)).unwrap();
-        assert!(fitted.fitted.worst < 0.01, "{fitted:?}");
-        assert!(fitted.held_out.mean < 0.03 && fitted.held_out.mean < fitted.paper_held_out.mean, "{fitted:?}");
+    fn other_sizes_are_predicted_from_every_other_one() {
+        let truth = BestB { small: 1 << 20, large: 8 << 20, limit: 256 << 10, most: 64, least: 1 };
+        let fit = fit(&curves(truth, powers(13, 26))).unwrap();
+        assert!(fit.held_out_loss < 0.06 && fit.fitted_loss < 0.002, "{fit:?}");
+        assert!(fit.paper_held_out_loss > 2.0 * fit.held_out_loss, "{fit:?}");
+        assert_eq!(super::fit(&curves(truth, powers(13, 15))), None);
     }
 
     #[test]
-    fn the_paper_s_constants_lose_nothing_where_they_are_true() {
-        let fitted = fit(&samples(&BestB::PAPER)).unwrap();
-        assert!(fitted.paper_fitted.worst < 0.05 && fitted.held_out.worst < 0.1, "{fitted:?}");
-    }
-
-    #[test]
-    fn few_sizes_are_not_enough() {
-        let few: Vec<Sample> = (0..3).map(|n| Sample { size: 1 << (15 + n), b: 1, gbits: 1.0 }).collect();
-        assert_eq!(fit(&few), None);
-        assert_eq!(fit(&[Sample { gbits: f64::NAN, ..few[0] }; 9]), None);
+    fn a_number_between_those_measured_is_interpolated() {
+        let curve = Curve { size: 1, points: vec![(1, 10.0), (4, 30.0)] };
+        assert!((curve.at(2) - 20.0).abs() < 1e-9);
+        assert_eq!((curve.at(4), curve.at(8), curve.loss(4)), (30.0, 30.0, 0.0));
+        assert_eq!(Curve { size: 1, points: vec![] }.loss(1), 0.0);
     }
 }

@@ -31,7 +31,7 @@ pub fn outstanding(size: u64, outstanding: u32, most: u32) -> Vec<Named> {
         named(
             "verbs",
             format!("ibv_qp_init_attr.cap.max_send_wr = {}", 2 * most.max(1)),
-            format!("for up to {most} outstanding messages and those whose completion is not polled yet"),
+            format!("for up to {most} outstanding messages and those that are complete but not polled yet"),
         ),
         // `ucx_info -cf`: "Length of send queue in the QP", UCX_RC_TX_QUEUE_LEN, 256.
         depth("UCX", "UCX_RC_TX_QUEUE_LEN", 256, most),
@@ -54,9 +54,9 @@ fn depth(program: &str, variable: &str, default: u32, most: u32) -> Named {
 
 /// NCCL: messages of this size, eight of them.
 ///
-/// NCCL's documentation: NCCL_BUFFSIZE, bytes of the buffer between two GPUs, 4194304 by default; NCCL_P2P_NET_CHUNKSIZE,
-/// bytes of messages of ncclSend and ncclRecv, 131072 by default. NCCL's src/include/device.h divides the buffer into
-/// NCCL_STEPS = 8 messages.
+/// NCCL's documentation: NCCL_BUFFSIZE, bytes of the buffer between two GPUs, 4194304 by default;
+/// NCCL_P2P_NET_CHUNKSIZE, bytes of messages of ncclSend and ncclRecv, 131072 by default. NCCL's src/include/device.h
+/// divides the buffer into NCCL_STEPS = 8 messages.
 pub fn nccl(size: u64) -> Vec<Named> {
     let note = format!("8 messages of {} for each connection; the default is 4194304", units::size(size));
     vec![

@@ -1,6 +1,7 @@
 //! Advice on signalling, alignment, wake-ups and places.
 
-use super::{About, Advice, more, named, no_difference, of_stage};
+use super::entry::{About, Advice, more, no_difference, of_stage};
+use super::named;
 use crate::findings::{Effect, Findings, Verdict};
 use crate::search::Stage;
 use crate::units::{self, figure};
@@ -11,7 +12,7 @@ const COSTS_MORE: f64 = 1.5;
 /// Which work requests to signal.
 pub fn signal(findings: &Findings) -> Option<Advice> {
     let effects = of_stage(findings, Stage::Signal);
-    let Some(effect) = largest(effects.iter().copied().filter(|effect| effect.matters())) else {
+    let Some(effect) = largest(effects.iter().copied().filter(|effect| effect.clear)) else {
         return no_difference(About::Signal, "Which send work requests are signalled makes", &effects);
     };
     let best = findings.best.iter().find(|best| best.size == effect.size)?;
@@ -77,7 +78,8 @@ pub fn wake(findings: &Findings) -> Option<Advice> {
     };
     let (polls, sleeps) = cpu(costs)?;
     let text = format!(
-        "Sleep until completions come: polling is not faster, and takes {} instead of {} CPU seconds per GB with messages of {}.",
+        "Sleep until completions come: polling is not faster, and takes {} instead of {} CPU seconds per GB with \
+         messages of {}.",
         figure(polls),
         figure(sleeps),
         units::size(costs.size)

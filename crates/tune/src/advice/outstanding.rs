@@ -1,6 +1,7 @@
 //! Advice on the size and number of messages.
 
-use super::{About, Advice, more, named, of_stage};
+use super::entry::{About, Advice, more, of_stage};
+use super::named;
 use crate::findings::{Best, Findings};
 use crate::search::Stage;
 use crate::units::{self, figure};
@@ -49,7 +50,8 @@ pub fn outstanding(findings: &Findings) -> Option<Advice> {
     let largest = largest.max_by(|a, b| a.ratio.mean.total_cmp(&b.ratio.mean));
     let Some(gain) = gain(top.size).or(largest) else {
         let one = findings.best.iter().all(|best| best.outstanding == 1);
-        let text = "One message at a time is as fast as several: more outstanding messages make no difference that was measured.";
+        let text = "One message at a time is as fast as several: more outstanding messages make no difference that was \
+                    measured.";
         return one.then(|| Advice { about: About::Outstanding, text: text.into(), settings: vec![] });
     };
     let best = findings.best.iter().find(|best| best.size == gain.size)?;

@@ -1,7 +1,9 @@
+use super::entry::About;
 use super::*;
 use crate::fake::{Adapter, measured};
 use crate::places::Placement;
 use crate::plan::Plan;
+use crate::search::Stage;
 use weir_lab::stream::Place;
 use weir_lab::stream::equations::BestB;
 
@@ -74,7 +76,7 @@ fn a_faster_place_is_named_for_each_side() {
     let apart = Placement { name: "apart".into(), sender: place("2"), receiver: place("3") };
     let mut findings = measured(Plan::quick(vec![any, apart]), Adapter::new(3, 0.01));
     for effect in findings.effects.iter_mut().filter(|effect| effect.stage == Stage::Place) {
-        effect.verdict = crate::findings::Verdict::Faster;
+        effect.clear = true;
         effect.ratio.mean = 1.2;
     }
     let text = settings(&about(&findings, About::Place));

@@ -114,7 +114,7 @@ mod tests {
     fn devices_of_the_system_are_those_of_sysfs() {
         let folder = tempfile::tempdir().unwrap();
         assert!(system(&folder.path().join("none")).is_empty());
-        ["mlx5_1", "mlx5_0"].map(|name| std::fs::create_dir(folder.path().join(name)).unwrap());
+        ["mlx5_1", "mlx5_0"].iter().for_each(|name| std::fs::create_dir(folder.path().join(name)).unwrap());
         assert_eq!(system(folder.path()), ["mlx5_0", "mlx5_1"]);
         let error = Device::choose(Some("no_such_device"), None).unwrap_err().to_string();
         assert!(error.contains("no such device"), "{error}");

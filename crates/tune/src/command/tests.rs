@@ -52,10 +52,14 @@ fn an_interrupted_run_continues_and_measures_nothing_twice() {
     let findings = tune(&parse(&line), |_| Ok(opened(&adapter, usize::MAX))).unwrap();
     assert_eq!(findings.runs as usize, jobs(), "the results of both runs count, once");
     assert!(findings.failures.is_empty());
-    let again = tune(&parse(&line), |_| unreachable!("everything is there")).unwrap();
+    let again = tune(&parse(&format!("{line} --show")), |_| unreachable!("everything is there")).unwrap();
     assert_eq!((again.runs, again.best.len(), again.subject.adapter.as_str()), (findings.runs, 2, "fake0"));
     let other = tune(&parse(&format!("{line} --budget 50s")), |_| unreachable!()).unwrap_err();
     assert!(other.to_string().contains("--fresh"), "{other}");
+    // A complete run does not stand for another one.
+    let before = jobs();
+    tune(&parse(&line), |_| Ok(opened(&adapter, usize::MAX))).unwrap();
+    assert!(jobs() > before + 40);
     let before = jobs();
     tune(&parse(&format!("{line} --fresh")), |_| Ok(opened(&adapter, usize::MAX))).unwrap();
     assert!(jobs() > before + 40);
@@ -68,6 +72,23 @@ fn the_command_fails_with_the_first_error_if_nothing_can_be_measured() {
     let adapter = Arc::new(Mutex::new(Adapter { refuses: vec![4096], ..Adapter::new(3, 0.01) }));
     let error = tune(&parse(&line), |_| Ok(opened(&adapter, usize::MAX))).unwrap_err().to_string();
     assert!(error.contains("4096 bytes do not fit"), "{error}");
+    assert!(!folder.path().join("state.json").exists(), "the next run tries again");
+}
+
+#[test]
+fn a_file_that_is_no_state_is_not_replaced() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "mine").unwrap();
+    let error = tune(&parse(&format!("tune --state {}", file.path().display())), |_| unreachable!()).unwrap_err();
+    assert!(error.to_string().contains("--fresh"), "{error}");
+    assert_eq!(std::fs::read_to_string(file.path()).unwrap(), "mine");
+}
+
+#[test]
+fn wrong_bytes_are_an_error() {
+    let found = Adapter::new(1, 0.0).measure(&Job::default()).unwrap();
+    assert!(intact(found.clone()).is_ok());
+    assert!(intact(Found { wrong: 3, checked: 5, ..found }).unwrap_err().contains("3 of 5 bytes"));
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! How much each setting matters.
 
-use super::cpu_per_gb;
 use crate::search::{Candidate, Contest, Stage};
-use crate::statistics::Ratio;
+use crate::statistics::{self, Confidence, Ratio};
 use serde::{Deserialize, Serialize};
 
 /// What a setting does to the throughput, against another.
@@ -15,6 +14,9 @@ pub struct Effect {
     /// Throughput over that of the other setting.
     pub ratio: Ratio,
     pub verdict: Verdict,
+    /// The difference is at least 1 %, and certain with 99 % confidence: of all effects of a search, hardly any is
+    /// clear by chance. Only such effects matter for advice.
+    pub clear: bool,
     /// CPU time of both sides, seconds per GB.
     pub cpu_per_gb: Option<f64>,
     pub cpu_per_gb_against: Option<f64>,
@@ -37,8 +39,8 @@ pub fn effects(contests: &[Contest]) -> Vec<Effect> {
     contests.iter().flat_map(|contest| pairs(contest).into_iter().filter_map(|(a, b)| effect(contest, a, b))).collect()
 }
 
-/// The settings to compare. Of outstanding messages: the best with one message, and the most with the best. Of others: each
-/// with the reference.
+/// The settings to compare. Of outstanding messages: the best with one message, and the most with the best. Of
+/// others: each with the reference.
 fn pairs(contest: &Contest) -> Vec<(&Candidate, &Candidate)> {
     let candidates = &contest.candidates;
     let (Some(best), Some(first), Some(last)) = (contest.best(), candidates.first(), candidates.last()) else {
@@ -59,35 +61,32 @@ fn effect(contest: &Contest, candidate: &Candidate, against: &Candidate) -> Opti
         Some([_, high]) if high < 1.0 => Verdict::Slower,
         Some(_) => Verdict::NoDifference,
     };
+    let certain = statistics::ratio(&candidate.gbits(), &against.gbits(), Confidence::P99).is_some_and(|r| r.differs());
     Some(Effect {
+        clear: certain && (ratio.mean - 1.0).abs() >= SMALL,
         stage: contest.stage,
         size: contest.size,
         setting: candidate.name.clone(),
         against: against.name.clone(),
         ratio,
         verdict,
-        cpu_per_gb: cpu_per_gb(candidate),
-        cpu_per_gb_against: cpu_per_gb(against),
+        cpu_per_gb: candidate.cpu_per_gb(),
+        cpu_per_gb_against: against.cpu_per_gb(),
     })
 }
 
-/// A smaller effect does not matter, however clear it is.
+/// A smaller effect does not matter, however certain it is.
 const SMALL: f64 = 0.01;
 
 impl Effect {
-    /// Whether the setting is clearly faster, by 1 % at least.
+    /// Whether the setting is clearly faster.
     pub fn faster(&self) -> bool {
-        self.verdict == Verdict::Faster && self.ratio.mean >= 1.0 + SMALL
+        self.clear && self.ratio.mean > 1.0
     }
 
-    /// Whether the setting is clearly slower, by 1 % at least.
+    /// Whether the setting is clearly slower.
     pub fn slower(&self) -> bool {
-        self.verdict == Verdict::Slower && self.ratio.mean <= 1.0 - SMALL
-    }
-
-    /// Whether the setting is clearly faster or slower.
-    pub fn matters(&self) -> bool {
-        self.faster() || self.slower()
+        self.clear && self.ratio.mean < 1.0
     }
 
     /// The distance from equality.

@@ -1,11 +1,11 @@
 //! How good F's equations are on this adapter.
 
-use crate::fit::{Curve, Fit, fit, mean_loss};
 use crate::search::{Candidate, Contest, Stage};
 use crate::statistics::{Estimate, Ratio};
 use serde::{Deserialize, Serialize};
 use weir_lab::stream::Signal;
 use weir_lab::stream::equations::BestB;
+use weir_lab::stream::fit::{Curve, Fit, fit, mean_loss};
 
 /// Equation 1, which predicts the best number of outstanding messages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -94,8 +94,8 @@ pub fn equation2(contests: &[Contest]) -> Vec<Equation2> {
     .collect()
 }
 
-/// Throughput against the number of outstanding messages. Each point is the fastest's throughput times the ratio of both in
-/// common rounds, so that candidates with few rounds are compared with it fairly.
+/// Throughput against the number of outstanding messages. Each point is the fastest's throughput times the ratio of
+/// both in common rounds, so that candidates with few rounds are compared with it fairly.
 fn curve(contest: &Contest) -> Curve {
     let fastest = contest.fastest().map(|at| &contest.candidates[at]);
     let point = |candidate: &Candidate| {

@@ -37,6 +37,9 @@ pub struct Subject {
     pub device: Option<String>,
     /// Host of the other side; `None`: both sides are on this host.
     pub peer: Option<String>,
+    pub peer_device: Option<String>,
+    /// Both sides are on this host, in network namespaces of their own.
+    pub namespaces: bool,
     pub quick: bool,
     /// Name of the device that is used.
     pub adapter: String,
@@ -131,19 +134,12 @@ impl Measured {
             sender: candidate.job.sender.clone(),
             receiver: candidate.job.receiver.clone(),
             gbits: candidate.throughput(),
-            cpu_per_gb: cpu_per_gb(candidate),
+            cpu_per_gb: candidate.cpu_per_gb(),
             left_out: candidate.out.is_some(),
         };
         let settings = contest.candidates.iter().map(setting).collect();
         Measured { stage: contest.stage, size: contest.size, settings }
     }
-}
-
-/// CPU time of both sides, seconds per GB.
-fn cpu_per_gb(candidate: &Candidate) -> Option<f64> {
-    let bytes: u64 = candidate.found().map(|found| found.bytes).sum();
-    let cpu: f64 = candidate.found().map(|found| found.cpu()).sum();
-    (bytes > 0).then(|| cpu / (bytes as f64 / 1e9))
 }
 
 /// The best settings of a size: those of its contest of signalling periods, or else of outstanding messages.
@@ -157,7 +153,7 @@ fn best(contests: &[Contest], size: u64) -> Option<Best> {
         signal: candidate.job.signal.word(),
         period: candidate.found().last()?.signal,
         gbits: candidate.throughput()?,
-        cpu_per_gb: cpu_per_gb(&candidate)?,
+        cpu_per_gb: candidate.cpu_per_gb()?,
     })
 }
 

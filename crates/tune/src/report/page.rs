@@ -1,7 +1,7 @@
 //! The report as an HTML page, without external files.
 
-use super::Report;
 use super::charts::charts;
+use super::document::Report;
 use super::rows::{Table, all_effects, summary, tables};
 use std::fmt::Write;
 use weir_lab::figure::escape;
@@ -27,8 +27,8 @@ pub fn page(report: &Report) -> String {
         let _ = writeln!(html, "<h2>{}<small>{}</small></h2>\n{}", chart.title, chart.paper, chart.svg);
     }
     html += &table_html(&all_effects(&report.findings));
-    html + "<p class=\"note\">F: Q. Liu and R. Russell, “A Performance Study of InfiniBand Fourteen Data Rate (FDR)”, 2014. \
-            Made by <code>weir tune --html</code>.</p>\n</main>\n</html>\n"
+    html + "<p class=\"note\">F: Q. Liu and R. Russell, “A Performance Study of InfiniBand Fourteen Data Rate (FDR)”, \
+            2014. Made by <code>weir tune --html</code>.</p>\n</main>\n</html>\n"
 }
 
 fn advice(report: &Report) -> String {

@@ -24,10 +24,11 @@ pub fn tables(findings: &Findings) -> Vec<Table> {
 /// What was measured, in a line.
 pub fn summary(findings: &Findings) -> String {
     let subject = &findings.subject;
-    let sides = subject.peer.as_ref().map_or_else(
-        || "both sides on this host".to_owned(),
-        |peer| format!("sender on this host, receiver on {peer}"),
-    );
+    let sides = match &subject.peer {
+        Some(peer) => format!("sender on this host, receiver on {peer}"),
+        None if subject.namespaces => "both sides on this host, in two network namespaces".to_owned(),
+        None => "both sides on this host".to_owned(),
+    };
     let (runs, seconds) = (findings.runs, findings.seconds.round());
     format!("{}: {sides}; {runs} runs in {seconds} s.", subject.adapter)
 }
@@ -80,9 +81,9 @@ fn effects(findings: &Findings) -> Table {
         }
     }
     let row = |([setting, against], effects): ([String; 2], Vec<&Effect>)| {
-        let clear = effects.iter().filter(|effect| effect.matters()).count();
+        let clear = effects.iter().filter(|effect| effect.clear).count();
         let shown = effects.iter().max_by(|a, b| {
-            let order = |effect: &Effect| (effect.matters(), effect.distance());
+            let order = |effect: &Effect| (effect.clear, effect.distance());
             order(a).partial_cmp(&order(b)).unwrap_or(std::cmp::Ordering::Equal)
         });
         let [ratio, range, size, cpu] = shown.map(|effect| cells(effect)).unwrap_or_default();
@@ -93,8 +94,8 @@ fn effects(findings: &Findings) -> Table {
         heads: vec!["setting", "against", "throughput", "95 %", "with", "sizes", "CPU s/GB"],
         rows: groups.into_iter().map(row).collect(),
         notes: vec![format!(
-            "The largest effect of each setting, and with how many sizes it is clear and at least 1 %. CPU: with the setting \
-             and with the other. {} Of twenty settings without effect, one seems to have some by chance.",
+            "The largest effect of each setting, and with how many sizes it is clear: at least 1 %, with 99 % confidence. \
+             CPU: with the setting and with the other. {}",
             findings.method
         )],
     }
@@ -160,8 +161,8 @@ fn equation1(findings: &Findings) -> Table {
     table.notes.push(format!("The paper's constants: {paper}; they lose {} on average.", percent(equation.paper_loss)));
     if let Some(fit) = &equation.fit {
         table.notes.push(format!(
-            "Constants for this adapter: {}; they lose {}. Fitted to every other size they lose {} there, and {} with the \
-             sizes between, where the paper's lose {}.",
+            "Constants for this adapter: {}; they lose {}. Fitted to every other size they lose {} there, and {} \
+             with the sizes between, where the paper's lose {}.",
             constants(&fit.constants),
             percent(fit.loss),
             percent(fit.fitted_loss),

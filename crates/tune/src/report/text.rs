@@ -1,6 +1,6 @@
 //! The report as text.
 
-use super::Report;
+use super::document::Report;
 use super::rows::{Table, summary, tables};
 use std::fmt::Write;
 

@@ -86,6 +86,13 @@ impl Candidate {
         ratio(&self.gbits(), &other.gbits(), Confidence::P95)
     }
 
+    /// CPU time of both sides, seconds per GB.
+    pub fn cpu_per_gb(&self) -> Option<f64> {
+        let bytes: u64 = self.found().map(|found| found.bytes).sum();
+        let cpu: f64 = self.found().map(|found| found.cpu()).sum();
+        (bytes > 0).then(|| cpu / (bytes as f64 / 1e9))
+    }
+
     /// Successful runs.
     pub fn found(&self) -> impl Iterator<Item = &Found> {
         self.runs.iter().flatten()
@@ -106,7 +113,7 @@ impl Contest {
         self.active().map(|(_, candidate)| candidate.runs.len()).min().unwrap_or(0)
     }
 
-    /// The candidate whose turn it is. Each second round has the reverse order, so that drift affects all alike.
+    /// The candidate that has its turn. Each second round has the reverse order, so that drift affects all alike.
     pub fn turn(&self) -> Option<usize> {
         let round = self.round();
         let mut waiting = self.active().filter(|(_, candidate)| candidate.runs.len() == round).map(|(at, _)| at);
@@ -141,8 +148,8 @@ impl Contest {
         all(true).or_else(|| all(false))
     }
 
-    /// The setting to use. Of numbers of outstanding messages: the smallest that is not clearly slower than the fastest. Of
-    /// others: the fastest if it is clearly faster than the reference, else the reference.
+    /// The setting to use. Of numbers of outstanding messages: the smallest that is not clearly slower than the
+    /// fastest. Of others: the fastest if it is clearly faster than the reference, else the reference.
     pub fn best(&self) -> Option<usize> {
         let fastest = self.fastest()?;
         if self.stage == Stage::Outstanding {
@@ -168,7 +175,8 @@ impl Contest {
         self.candidates.iter().enumerate().filter(|(_, candidate)| candidate.active())
     }
 
-    /// Leaves out candidates of a search for the best number that are clearly slower, and decides whether more rounds help.
+    /// Leaves out candidates of a search for the best number that are clearly slower, and decides whether more rounds
+    /// help.
     fn end_round(&mut self, rounds: usize, limits: Limits) {
         let Some(fastest) = self.fastest().filter(|_| rounds >= limits.least_rounds) else {
             let empty = self.active().next().is_none();

@@ -1,8 +1,8 @@
 //! Which job is next: a state machine without a clock and without I/O.
 //!
-//! A search has stages, which take place one after the other: what is best in one is used in those after it. A stage has
-//! contests, one for each size. All contests of a stage take turns, round by round, until each is decided or the stage's
-//! share of the time is over. What a stage leaves over, the later ones have.
+//! A search has stages, which take place one after the other: what is best in one is used in those after it. A stage
+//! has contests, one for each size. All contests of a stage take turns, round by round, until each is decided or the
+//! stage's share of the time is over. What a stage leaves over, the later ones have.
 
 mod contest;
 mod stages;
@@ -31,7 +31,7 @@ pub struct Search {
     finished: bool,
 }
 
-/// A job whose turn it is.
+/// A job that has its turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
     contest: usize,
@@ -92,7 +92,7 @@ impl Search {
         if self.runs > 0 { (self.spent / self.runs as f64).max(planned) } else { planned }
     }
 
-    /// The job of the present stage whose contest has the fewest rounds.
+    /// A job of the present stage, of the contest with the fewest rounds.
     fn turn(&self) -> Option<Turn> {
         let stage = stages::stages(&self.plan).get(self.begun.checked_sub(1)?)?.0;
         let open = self.contests.iter().enumerate().filter(|(_, contest)| contest.stage == stage);

@@ -94,3 +94,20 @@ fn candidates_take_turns_in_alternating_order() {
     let order: Vec<u32> = adapter.jobs.iter().map(|job| job.outstanding).collect();
     assert_eq!(order, [1, 2, 4, 4, 2, 1]);
 }
+
+#[test]
+fn strong_noise_costs_little_throughput() {
+    let (mut loss, mut sizes) = (0.0, 0.0);
+    for seed in 1..=30 {
+        let mut adapter = Adapter::new(seed, 0.1);
+        let mut search = Search::new(Plan::quick(places()));
+        run(&mut search, &mut adapter, 10_000);
+        assert!(search.spent <= search.plan.budget, "seed {seed}");
+        for (size, name) in best(&search, Stage::Outstanding) {
+            let gbits = |b: u32| adapter.gbits(&search.plan.job(size, b));
+            loss += 1.0 - gbits(name.parse().unwrap()) / gbits(BestB::PAPER.of(size));
+            sizes += 1.0;
+        }
+    }
+    assert!(loss / sizes < 0.02, "seeds 1 to 30: {}", loss / sizes);
+}
