@@ -94,6 +94,10 @@ fn tune(args: &TuneArgs, open: impl FnOnce(&TuneArgs) -> Result<Opened>) -> Resu
 fn measure(state: &mut State, opened: &mut Opened, path: Option<&Path>) -> Result<()> {
     let mut progress = Progress::new(&state.search);
     let mut failed: Vec<String> = vec![];
+    // The first run of a pair of programs is slower: memory is new, peers meet. If it fails, the runs after it tell why.
+    if let Some(turn) = state.search.next() {
+        let _ = opened.measure.measure(&turn.job);
+    }
     while let Some(turn) = state.search.next() {
         progress.begin(&turn, state.search.left());
         let began = Instant::now();

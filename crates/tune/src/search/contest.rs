@@ -59,7 +59,8 @@ pub struct Limits {
     pub precision: f64,
 }
 
-/// A candidate below this share of the fastest in each round is out.
+/// A candidate below this share of the fastest in each round is out. The reference stays until this is certain: how much
+/// the best number of outstanding messages gains over it is a result, too.
 const HOPELESS: f64 = 0.8;
 /// A number of outstanding messages is as good as the best within this loss.
 const SAME: f64 = 0.99;
@@ -190,7 +191,7 @@ impl Contest {
                     .and_then(|r| r.interval)
                     .is_some_and(|[_, high]| high < 1.0);
                 let hopeless = || log_ratios(&candidate.gbits(), &leader).iter().all(|log| *log < HOPELESS.ln());
-                if at != fastest && candidate.active() && (slower || hopeless()) {
+                if at != fastest && candidate.active() && (slower || at > 0 && hopeless()) {
                     candidate.out = Some(Out::Slower);
                 }
             }
