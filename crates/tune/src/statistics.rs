@@ -30,13 +30,20 @@ pub struct Ratio {
     pub rounds: usize,
 }
 
-/// How sure an interval is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Confidence {
+/// How sure a two-sided interval is: the probability that it contains the true value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Confidence(f64);
+
+impl Confidence {
     /// For reports.
-    P95,
+    pub const P95: Confidence = Confidence(0.95);
     /// To leave out a candidate: one of ten candidates must not be left out by chance.
-    P99,
+    pub const P99: Confidence = Confidence(0.99);
+
+    /// Of each of so many comparisons, for all of them together to have 99 % (Bonferroni's correction).
+    pub fn of_each(comparisons: usize) -> Confidence {
+        Confidence(1.0 - 0.01 / comparisons.max(1) as f64)
+    }
 }
 
 /// The geometric mean of positive values; `None` if there are none.
@@ -105,21 +112,34 @@ fn mean_and_half(values: &[f64], confidence: Confidence) -> Option<(f64, Option<
     Some((mean, half))
 }
 
-/// Student's t for two-sided intervals, by degrees of freedom from 1.
+/// Student's t for two-sided intervals, by degrees of freedom from 1. With the angle atan(t / √freedom) the
+/// probability is a finite sum and rises, so that bisection finds the angle.
 fn quantile(freedom: usize, confidence: Confidence) -> f64 {
-    const P95: [f64; 30] = [
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-        2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-    ];
-    const P99: [f64; 30] = [
-        63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3.106, 3.055, 3.012, 2.977, 2.947,
-        2.921, 2.898, 2.878, 2.861, 2.845, 2.831, 2.819, 2.807, 2.797, 2.787, 2.779, 2.771, 2.763, 2.756, 2.750,
-    ];
-    let (table, normal) = match confidence {
-        Confidence::P95 => (&P95, 1.960),
-        Confidence::P99 => (&P99, 2.576),
-    };
-    table.get(freedom.saturating_sub(1)).copied().unwrap_or(normal)
+    let (mut low, mut high) = (0.0, std::f64::consts::FRAC_PI_2);
+    for _ in 0..60 {
+        let middle = f64::midpoint(low, high);
+        if within(middle, freedom) < confidence.0 {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    (freedom as f64).sqrt() * low.tan()
+}
+
+/// The probability that the angle of Student's t is smaller, whatever its sign.
+fn within(angle: f64, freedom: usize) -> f64 {
+    let (sin, cos) = angle.sin_cos();
+    let odd = freedom % 2;
+    // Even: sin (1 + 1/2 cos² + 1·3/(2·4) cos⁴ ...). Odd: sin (cos + 2/3 cos³ + 2·4/(3·5) cos⁵ ...). The highest power
+    // is freedom - 2.
+    let (mut term, mut sum, mut power) = (if odd == 1 { cos } else { 1.0 }, 0.0, odd);
+    while power + 2 <= freedom {
+        sum += term;
+        power += 2;
+        term *= cos * cos * (power - 1) as f64 / power as f64;
+    }
+    if odd == 1 { (angle + sin * sum) * std::f64::consts::FRAC_2_PI } else { sin * sum }
 }
 
 #[cfg(test)]
@@ -131,9 +151,30 @@ mod tests {
         let e = estimate(&[1.0f64, 2.0, 3.0].map(f64::exp)).unwrap();
         let [low, high] = e.interval.unwrap();
         assert!((e.mean.ln() - 2.0).abs() < 1e-12 && (e.median.ln() - 2.0).abs() < 1e-12);
-        assert!((high.ln() - 2.0 - 4.303 / 3f64.sqrt()).abs() < 1e-9 && (low.ln() + high.ln() - 4.0).abs() < 1e-9);
+        assert!((high.ln() - 2.0 - 4.302_653 / 3f64.sqrt()).abs() < 1e-6 && (low.ln() + high.ln() - 4.0).abs() < 1e-9);
         assert_eq!(estimate(&[2.0]).unwrap().interval, None);
         assert!(estimate(&[]).is_none() && estimate(&[0.0]).is_none());
+    }
+
+    #[test]
+    fn quantiles_are_those_of_tables() {
+        let known = [
+            (1, 0.95, 12.706),
+            (2, 0.95, 4.303),
+            (3, 0.99, 5.841),
+            (4, 0.95, 2.776),
+            (9, 0.999, 4.781),
+            (10, 0.99, 3.169),
+            (29, 0.99, 2.756),
+            (30, 0.95, 2.042),
+            (1000, 0.95, 1.962),
+        ];
+        for (freedom, confidence, t) in known {
+            let found = quantile(freedom, Confidence(confidence));
+            assert!((found - t).abs() < 6e-4, "{freedom} {confidence}: {found}, {t}");
+        }
+        assert!(quantile(9, Confidence::of_each(100)) > quantile(9, Confidence::P99));
+        assert_eq!(Confidence::of_each(1), Confidence::P99);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::entry::{About, Advice, more, of_stage};
 use super::named;
-use crate::findings::{Best, Findings};
+use crate::findings::{Best, Findings, Role};
 use crate::search::Stage;
 use crate::units::{self, figure};
 
@@ -44,9 +44,9 @@ pub fn size(findings: &Findings) -> Option<Advice> {
 pub fn outstanding(findings: &Findings) -> Option<Advice> {
     let effects = of_stage(findings, Stage::Outstanding);
     let top = findings.top()?;
-    let gain = |size: u64| effects.iter().find(|e| e.size == size && e.against == "1" && e.faster());
+    let gain = |size: u64| effects.iter().find(|e| e.size == size && e.role == Role::BestOverOne && e.faster());
     let most = findings.best.iter().map(|best| best.outstanding).max()?;
-    let largest = effects.iter().filter(|e| e.against == "1" && e.faster());
+    let largest = effects.iter().filter(|e| e.role == Role::BestOverOne && e.faster());
     let largest = largest.max_by(|a, b| a.ratio.mean.total_cmp(&b.ratio.mean));
     let Some(gain) = gain(top.size).or(largest) else {
         let one = findings.best.iter().all(|best| best.outstanding == 1);
@@ -64,7 +64,7 @@ pub fn outstanding(findings: &Findings) -> Option<Advice> {
     let each: Vec<String> =
         findings.best.iter().map(|b| format!("{} of {}", b.outstanding, units::size(b.size))).collect();
     text += &format!(" By size: {}.", each.join(", "));
-    let too_many = effects.iter().filter(|e| e.against != "1" && e.slower());
+    let too_many = effects.iter().filter(|e| e.role == Role::MostOverBest && e.slower());
     if let Some(worst) = too_many.min_by(|a, b| a.ratio.mean.total_cmp(&b.ratio.mean)) {
         text += &format!(" Too many are slower: {} instead of {} give {}.", worst.setting, worst.against, more(worst));
     }

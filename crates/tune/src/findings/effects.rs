@@ -1,25 +1,38 @@
 //! How much each setting matters.
 
 use crate::search::{Candidate, Contest, Stage};
-use crate::statistics::{self, Confidence, Ratio};
+use crate::statistics::Ratio;
 use serde::{Deserialize, Serialize};
 
 /// What a setting does to the throughput, against another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
     pub stage: Stage,
+    pub role: Role,
     pub size: u64,
     pub setting: String,
     pub against: String,
     /// Throughput over that of the other setting.
     pub ratio: Ratio,
     pub verdict: Verdict,
-    /// The difference is at least 1 %, and certain with 99 % confidence: of all effects of a search, hardly any is
-    /// clear by chance. Only such effects matter for advice.
+    /// The difference is at least 1 %, and certain with 99 % confidence for all comparisons of the search together:
+    /// hardly any search has an effect that is clear by chance. Only such effects matter for advice.
     pub clear: bool,
     /// CPU time of both sides, seconds per GB.
     pub cpu_per_gb: Option<f64>,
     pub cpu_per_gb_against: Option<f64>,
+}
+
+/// What is compared with what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// The best number of outstanding messages with one message.
+    BestOverOne,
+    /// The most outstanding messages with the best number, which may be one.
+    MostOverBest,
+    /// Another setting with the reference.
+    SettingOverReference,
 }
 
 /// What an interval says.
@@ -36,24 +49,28 @@ pub enum Verdict {
 
 /// All effects, in the order of the contests.
 pub fn effects(contests: &[Contest]) -> Vec<Effect> {
-    contests.iter().flat_map(|contest| pairs(contest).into_iter().filter_map(|(a, b)| effect(contest, a, b))).collect()
+    let of = |contest| pairs(contest).into_iter().filter_map(move |(role, a, b)| effect(contest, role, a, b));
+    contests.iter().flat_map(of).collect()
 }
 
 /// The settings to compare. Of outstanding messages: the best with one message, and the most with the best. Of
 /// others: each with the reference.
-fn pairs(contest: &Contest) -> Vec<(&Candidate, &Candidate)> {
+fn pairs(contest: &Contest) -> Vec<(Role, &Candidate, &Candidate)> {
     let candidates = &contest.candidates;
-    let (Some(best), Some(first), Some(last)) = (contest.best(), candidates.first(), candidates.last()) else {
+    let measured = |candidate: &&Candidate| candidate.found().next().is_some();
+    let (Some(best), Some(first), Some(last)) = (contest.best(), candidates.first(), candidates.iter().rfind(measured))
+    else {
         return vec![];
     };
     if contest.stage != Stage::Outstanding {
-        return candidates[1..].iter().map(|candidate| (candidate, first)).collect();
+        return candidates[1..].iter().map(|candidate| (Role::SettingOverReference, candidate, first)).collect();
     }
     let best = &candidates[best];
-    [(best, first), (last, best)].into_iter().filter(|(a, b)| a.name != b.name).collect()
+    let both = [(Role::BestOverOne, best, first), (Role::MostOverBest, last, best)];
+    both.into_iter().filter(|(_, a, b)| a.name != b.name).collect()
 }
 
-fn effect(contest: &Contest, candidate: &Candidate, against: &Candidate) -> Option<Effect> {
+fn effect(contest: &Contest, role: Role, candidate: &Candidate, against: &Candidate) -> Option<Effect> {
     let ratio = candidate.over(against)?;
     let verdict = match ratio.interval {
         None => Verdict::Unknown,
@@ -61,9 +78,9 @@ fn effect(contest: &Contest, candidate: &Candidate, against: &Candidate) -> Opti
         Some([_, high]) if high < 1.0 => Verdict::Slower,
         Some(_) => Verdict::NoDifference,
     };
-    let certain = statistics::ratio(&candidate.gbits(), &against.gbits(), Confidence::P99).is_some_and(|r| r.differs());
     Some(Effect {
-        clear: certain && (ratio.mean - 1.0).abs() >= SMALL,
+        clear: contest.clear(candidate, against),
+        role,
         stage: contest.stage,
         size: contest.size,
         setting: candidate.name.clone(),
@@ -74,9 +91,6 @@ fn effect(contest: &Contest, candidate: &Candidate, against: &Candidate) -> Opti
         cpu_per_gb_against: against.cpu_per_gb(),
     })
 }
-
-/// A smaller effect does not matter, however certain it is.
-const SMALL: f64 = 0.01;
 
 impl Effect {
     /// Whether the setting is clearly faster.

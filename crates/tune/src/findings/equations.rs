@@ -42,9 +42,10 @@ pub struct Equation2 {
     /// The period.
     pub period: u32,
     pub gbits: Estimate,
-    /// Throughput over that with half.
+    /// Throughput over that with half; `None` if this was not measured.
     pub over_half: Option<Ratio>,
-    /// Throughput over that with every work request signalled; `None` if this is the equation's period.
+    /// Throughput over that with every work request signalled; `None` if this is the equation's period, or was not
+    /// measured.
     pub over_every: Option<Ratio>,
 }
 

@@ -3,7 +3,7 @@
 mod effects;
 mod equations;
 
-pub use effects::{Effect, Verdict};
+pub use effects::{Effect, Role, Verdict};
 pub use equations::{Equation1, Equation2};
 
 use crate::search::{Candidate, Contest, Out, Search, Stage};
@@ -95,6 +95,7 @@ pub struct Setting {
 }
 
 impl Findings {
+    /// What the results of a search say.
     pub fn of(search: &Search, subject: Subject) -> Findings {
         let contests = &search.contests;
         Findings {

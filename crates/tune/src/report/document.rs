@@ -13,10 +13,12 @@ pub struct Report {
 }
 
 impl Report {
+    /// Findings with the advice that follows from them.
     pub fn of(findings: Findings) -> Report {
         Report { advice: advice(&findings), findings }
     }
 
+    /// What `--json` prints.
     pub fn json(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(self)
     }

@@ -1,6 +1,6 @@
 //! The tables of a report, as rows of cells.
 
-use crate::findings::{Effect, Findings, Verdict};
+use crate::findings::{Effect, Findings, Role, Verdict};
 use crate::search::Stage;
 use crate::statistics::{Estimate, Ratio};
 use crate::units::{figure, size};
@@ -94,8 +94,8 @@ fn effects(findings: &Findings) -> Table {
         heads: vec!["setting", "against", "throughput", "95 %", "with", "sizes", "CPU s/GB"],
         rows: groups.into_iter().map(row).collect(),
         notes: vec![format!(
-            "The largest effect of each setting, and with how many sizes it is clear: at least 1 %, with 99 % confidence. \
-             CPU: with the setting and with the other. {}",
+            "The largest effect of each setting, and with how many sizes it is clear: at least 1 %, with 99 % confidence \
+             for all comparisons together. CPU: with the setting and with the other. {}",
             findings.method
         )],
     }
@@ -119,10 +119,10 @@ pub fn all_effects(findings: &Findings) -> Table {
 
 /// Names for all sizes.
 fn names(effect: &Effect) -> [String; 2] {
-    match (effect.stage, effect.against.as_str()) {
-        (Stage::Outstanding, "1") => ["best B".into(), "B = 1".into()],
-        (Stage::Outstanding, _) => ["most B".into(), "best B".into()],
-        (stage, against) => [setting(stage, &effect.setting), setting(stage, against)],
+    match effect.role {
+        Role::BestOverOne => ["best B".into(), "B = 1".into()],
+        Role::MostOverBest => ["most B".into(), "best B".into()],
+        Role::SettingOverReference => [&effect.setting, &effect.against].map(|name| setting(effect.stage, name)),
     }
 }
 
@@ -174,10 +174,14 @@ fn equation1(findings: &Findings) -> Table {
 }
 
 fn equation2(findings: &Findings) -> Table {
-    let against = |ratio: &Option<Ratio>| ratio.as_ref().map_or_else(|| "the same".into(), ratio_text);
+    let against = |ratio: &Option<Ratio>, same: bool| match ratio {
+        Some(ratio) => ratio_text(ratio),
+        None if same => "the same".into(),
+        None => "not measured".into(),
+    };
     let rows = findings.equation2.iter().map(|e| {
-        let (period, half, every) = (e.period.to_string(), against(&e.over_half), against(&e.over_every));
-        vec![size(e.size), e.outstanding.to_string(), period, figure(e.gbits.mean), half, every]
+        let (half, every) = (against(&e.over_half, false), against(&e.over_every, e.period <= 1));
+        vec![size(e.size), e.outstanding.to_string(), e.period.to_string(), figure(e.gbits.mean), half, every]
     });
     Table {
         title: "Equation 2: signalling period",

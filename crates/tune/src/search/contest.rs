@@ -29,6 +29,9 @@ pub struct Contest {
     pub candidates: Vec<Candidate>,
     /// It needs no more rounds.
     pub done: bool,
+    /// About how many settings the search compares with another one, in all contests: the more, the more of them seem
+    /// to have an effect by chance.
+    pub comparisons: usize,
 }
 
 /// A setting and its results.
@@ -62,12 +65,15 @@ pub struct Limits {
 /// A candidate below this share of the fastest in each round is out. The reference stays until this is certain: how much
 /// the best number of outstanding messages gains over it is a result, too.
 const HOPELESS: f64 = 0.8;
+/// A smaller effect does not matter, however certain it is.
+const SMALL: f64 = 0.01;
 /// A number of outstanding messages is as good as the best within this loss.
 const SAME: f64 = 0.99;
 /// The same if the interval contains equality.
 const MAYBE_SAME: f64 = 0.98;
 
 impl Candidate {
+    /// A setting that has no runs yet.
     pub fn new(name: impl Into<String>, job: Job) -> Candidate {
         Candidate { name: name.into(), job, runs: vec![], out: None }
     }
@@ -105,8 +111,10 @@ impl Candidate {
 }
 
 impl Contest {
+    /// A contest of these settings, the reference first. It is the only one of its search.
     pub fn new(stage: Stage, size: u64, candidates: Vec<Candidate>) -> Contest {
-        Contest { stage, size, done: candidates.is_empty(), candidates }
+        let comparisons = candidates.len().saturating_sub(1);
+        Contest { stage, size, done: candidates.is_empty(), candidates, comparisons }
     }
 
     /// The round that is not complete, from 0.
@@ -131,6 +139,7 @@ impl Contest {
             Err(why) => {
                 candidate.runs.push(None);
                 candidate.out = failed.then_some(Out::Failed(why));
+                self.leave_out_larger(at);
             }
         }
         let rounds: Vec<usize> = self.active().map(|(_, candidate)| candidate.runs.len()).collect();
@@ -149,8 +158,15 @@ impl Contest {
         all(true).or_else(|| all(false))
     }
 
+    /// Whether one candidate is clearly faster or slower than the other: by at least 1 %, and with 99 % confidence for
+    /// all comparisons of the search together: hardly any search has an effect that is clear by chance.
+    pub fn clear(&self, candidate: &Candidate, against: &Candidate) -> bool {
+        let ratio = self.ratio_of_many(candidate, against);
+        ratio.is_some_and(|ratio| ratio.differs() && (ratio.mean - 1.0).abs() >= SMALL)
+    }
+
     /// The setting to use. Of numbers of outstanding messages: the smallest that is not clearly slower than the
-    /// fastest. Of others: the fastest if it is clearly faster than the reference, else the reference.
+    /// fastest. Of others: the fastest of those that are clearly faster than the reference, else the reference.
     pub fn best(&self) -> Option<usize> {
         let fastest = self.fastest()?;
         if self.stage == Stage::Outstanding {
@@ -164,16 +180,38 @@ impl Contest {
             };
             return (0..self.candidates.len()).filter(good).min_by_key(|at| self.candidates[*at].job.outstanding);
         }
-        let reference = self.candidates.first().filter(|reference| reference.found().next().is_some());
-        let faster = |reference: &Candidate| {
-            let ratio = self.candidates[fastest].over(reference);
-            ratio.and_then(|r| r.interval).is_some_and(|[low, _]| low > 1.0)
+        let Some(reference) = self.candidates.first().filter(|reference| reference.found().next().is_some()) else {
+            return Some(fastest);
         };
-        Some(if reference.is_some_and(|reference| !faster(reference)) { 0 } else { fastest })
+        let faster = |(at, candidate): (usize, &Candidate)| {
+            let mean = candidate.over(reference)?.mean;
+            (mean > 1.0 && self.clear(candidate, reference)).then_some((at, mean))
+        };
+        let clearly = self.active().filter_map(faster).max_by(|a, b| a.1.total_cmp(&b.1));
+        Some(clearly.map_or(0, |(at, _)| at))
     }
 
     fn active(&self) -> impl Iterator<Item = (usize, &Candidate)> {
         self.candidates.iter().enumerate().filter(|(_, candidate)| candidate.active())
+    }
+
+    fn ratio_of_many(&self, candidate: &Candidate, against: &Candidate) -> Option<Ratio> {
+        ratio(&candidate.gbits(), &against.gbits(), Confidence::of_each(self.comparisons))
+    }
+
+    /// Leaves out more outstanding messages than two numbers that were refused in the first round for the same reason,
+    /// such as too little memory: larger numbers will be, too.
+    fn leave_out_larger(&mut self, at: usize) {
+        let refused = |candidate: &Candidate| match &candidate.out {
+            Some(Out::Failed(why)) if candidate.runs.len() == 1 => Some(why.clone()),
+            _ => None,
+        };
+        let pair =
+            at.checked_sub(1).and_then(|less| refused(&self.candidates[less]).zip(refused(&self.candidates[at])));
+        let Some((_, why)) = pair.filter(|(a, b)| self.stage == Stage::Outstanding && words(a) == words(b)) else {
+            return;
+        };
+        self.candidates[at + 1..].iter_mut().for_each(|candidate| candidate.out = Some(Out::Failed(why.clone())));
     }
 
     /// Leaves out candidates of a search for the best number that are clearly slower, and decides whether more rounds
@@ -185,22 +223,55 @@ impl Contest {
             return;
         };
         if self.stage == Stage::Outstanding {
-            let leader = self.candidates[fastest].gbits();
-            for (at, candidate) in self.candidates.iter_mut().enumerate() {
-                let slower = ratio(&candidate.gbits(), &leader, Confidence::P99)
-                    .and_then(|r| r.interval)
-                    .is_some_and(|[_, high]| high < 1.0);
-                let hopeless = || log_ratios(&candidate.gbits(), &leader).iter().all(|log| *log < HOPELESS.ln());
-                if at != fastest && candidate.active() && (slower || at > 0 && hopeless()) {
-                    candidate.out = Some(Out::Slower);
-                }
-            }
+            self.leave_out_slower(fastest);
         }
         let against = if self.stage == Stage::Outstanding { fastest } else { 0 };
-        let known = |candidate: &Candidate| {
-            candidate.over(&self.candidates[against]).is_some_and(|r| r.half_width() <= limits.precision)
-        };
-        let open = self.active().any(|(at, candidate)| at != against && !known(candidate));
-        self.done = rounds >= limits.most_rounds || !open;
+        // By chance the interval is too narrow after some round: it has to be after two.
+        let precise = rounds > limits.least_rounds
+            && [rounds - 1, rounds].into_iter().all(|rounds| self.is_precise(against, rounds, limits.precision));
+        self.done = rounds >= limits.most_rounds || precise;
     }
+
+    fn leave_out_slower(&mut self, fastest: usize) {
+        let last = self.candidates.len() - 1;
+        let leader = &self.candidates[fastest];
+        let hopeless = |c: &Candidate| log_ratios(&c.gbits(), &leader.gbits()).iter().all(|log| *log < HOPELESS.ln());
+        let slower = |at: usize, candidate: &Candidate| {
+            // What the best number gains over one message, and over the most, are results.
+            let result = at == 0 || at == last;
+            let ratio = match result {
+                true => self.ratio_of_many(candidate, leader),
+                false => ratio(&candidate.gbits(), &leader.gbits(), Confidence::P99),
+            };
+            // A smaller number that is within 1 % may be the best.
+            ratio.and_then(|r| r.interval).is_some_and(|[_, high]| high < SAME) || !result && hopeless(candidate)
+        };
+        let out: Vec<usize> =
+            self.active().filter(|(at, c)| *at != fastest && slower(*at, c)).map(|(at, _)| at).collect();
+        out.into_iter().for_each(|at| self.candidates[at].out = Some(Out::Slower));
+    }
+
+    /// Whether the ratios of so many rounds are known well enough, and none of them is large but uncertain.
+    fn is_precise(&self, against: usize, rounds: usize, precision: f64) -> bool {
+        let first = |candidate: &Candidate| {
+            let runs = candidate.runs.iter().take(rounds).cloned().collect();
+            Candidate { runs, ..candidate.clone() }
+        };
+        let reference = first(&self.candidates[against]);
+        let last = self.candidates.len() - 1;
+        let known = |(at, candidate): (usize, &Candidate)| {
+            let candidate = first(candidate);
+            let result = self.stage != Stage::Outstanding || at == 0 || at == last;
+            let uncertain = |ratio: &Ratio| {
+                ratio.differs() && (ratio.mean - 1.0).abs() >= SMALL && !self.clear(&candidate, &reference)
+            };
+            candidate.over(&reference).is_some_and(|r| r.half_width() <= precision && !(result && uncertain(&r)))
+        };
+        self.active().filter(|(at, _)| *at != against).all(known)
+    }
+}
+
+/// A reason without its numbers.
+fn words(why: &str) -> String {
+    why.chars().filter(|c| !c.is_ascii_digit()).collect()
 }

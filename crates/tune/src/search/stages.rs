@@ -43,13 +43,10 @@ pub fn contests(stage: Stage, plan: &Plan, before: &[Contest]) -> Vec<Contest> {
     contests.collect()
 }
 
-/// The best number of outstanding messages of a size with the best signalling period.
+/// The best of all settings of a size so far: that of its latest contest, which has the best of those before it.
 fn best_job(before: &[Contest], size: u64) -> Option<Job> {
-    let best = |stage: Stage| {
-        let contest = before.iter().find(|contest| contest.stage == stage && contest.size == size)?;
-        Some(contest.candidates[contest.best()?].job.clone())
-    };
-    best(Stage::Signal).or_else(|| best(Stage::Outstanding))
+    let best = |contest: &Contest| Some(contest.candidates[contest.best()?].job.clone());
+    before.iter().rev().filter(|contest| contest.size == size).find_map(best)
 }
 
 /// Powers of two, and the number of F's equation 1. The reference is one message at a time.
