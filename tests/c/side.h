@@ -97,20 +97,29 @@ static inline int side_listen(const char *port)
 	return listener;
 }
 
+/* Small messages leave at once, and a host that has gone is noticed within half a minute. */
+static inline void side_opened(void)
+{
+	int one = 1, idle = 10, interval = 5, count = 4;
+
+	setsockopt(side, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	setsockopt(side, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+	setsockopt(side, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+	setsockopt(side, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+	setsockopt(side, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+}
+
 static inline void side_accept(int listener)
 {
-	int one = 1;
-
 	side = accept(listener, NULL, NULL);
 	if (side < 0)
 		die("accept: %s", strerror(errno));
-	setsockopt(side, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	side_opened();
 }
 
 static inline void side_connect(const char *host, const char *port)
 {
 	struct addrinfo *found = side_address(host, port);
-	int one = 1;
 
 	client = 1;
 	/* The server may not listen yet. */
@@ -128,7 +137,7 @@ static inline void side_connect(const char *host, const char *port)
 	freeaddrinfo(found);
 	if (side < 0)
 		die("cannot connect to %s:%s", host, port);
-	setsockopt(side, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	side_opened();
 }
 
 static inline void side_open(const char *host, const char *port)

@@ -11,6 +11,7 @@
 #include "stream_receive.h"
 #include "stream_report.h"
 #include "stream_send.h"
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -21,7 +22,8 @@
 static void give_up(int signal)
 {
 	static const char said[] = PROGRAM ": not done in time; the other side or the adapter does not respond\n";
-	static const char line[] = "{\"error\":\"not done in time; the other side or the adapter does not respond\"}\n";
+	static const char line[] =
+		"{\"error\":\"not done in time; the other side or the adapter does not respond\",\"ends\":true}\n";
 	ssize_t n = write(2, said, sizeof(said) - 1);
 
 	if (process.jobs)
@@ -31,14 +33,20 @@ static void give_up(int signal)
 	_exit(3);
 }
 
+/* No job can come after this one. */
+__attribute__((noreturn)) static void leave(const char *why, int code)
+{
+	if (process.jobs)
+		report_json_error(why, 1);
+	fprintf(stderr, PROGRAM ": %s\n", why);
+	exit(code);
+}
+
 /* As exchange(); each job has a line even then. */
 static void meet(const void *mine, void *theirs, size_t len)
 {
-	if (exchanged(mine, theirs, len))
-		return;
-	if (process.jobs)
-		report_json_error(CLOSED);
-	die(CLOSED);
+	if (!exchanged(mine, theirs, len))
+		leave(CLOSED, 2);
 }
 
 /* NULL if there is a device as wanted. */
@@ -60,11 +68,14 @@ static const char *device_wrong(void)
 
 static void open_device(void)
 {
-	uint32_t mine = VERSION, theirs;
+	struct { uint32_t version, token; } mine = { VERSION, process.token }, theirs;
 
 	exchange(&mine, &theirs, sizeof(mine));
-	if (mine != theirs)
+	if (mine.version != theirs.version)
 		die("the other side has another version");
+	/* One of an earlier run may still wait on this port. */
+	if (mine.token != theirs.token)
+		die("the other side belongs to another run: --token differs");
 	exchange_failure(device_wrong());
 	/* The rig's own buffers are not used. */
 	opt.max = PAGE;
@@ -76,7 +87,7 @@ static void open_device(void)
 static int job_failed(const char *why, int code)
 {
 	if (process.jobs)
-		report_json_error(why);
+		report_json_error(why, 0);
 	else
 		fprintf(stderr, PROGRAM ": %s\n", why);
 	return code;
@@ -138,7 +149,12 @@ static int measure(void)
 	mine.messages = run.messages - run.first;
 	mine.checked = run.checked;
 	mine.wrong = run.wrong;
-	meet(&mine, &theirs, sizeof(mine));
+	/* The reason of this side says more than that the other has gone. */
+	if (!exchanged(&mine, &theirs, sizeof(mine))) {
+		int known = mine.state != GOOD && mine.state != STOPPED && mine.why[0];
+
+		leave(known ? mine.why : CLOSED, known && mine.state == LATE ? 3 : 2);
+	}
 	theirs.why[TEXT - 1] = 0;
 	/* A side that stopped because of the other does not know the cause. */
 	if (mine.state != GOOD && (mine.state != STOPPED || theirs.state == GOOD || theirs.state == STOPPED))
@@ -233,13 +249,47 @@ static int serve(void)
 	}
 }
 
+/* Whether the client says something: one that only looks whether the port is open does not. */
+static int speaks(void)
+{
+	struct pollfd fd = { .fd = side, .events = POLLIN };
+	char first;
+
+	return poll(&fd, 1, 10000) == 1 && recv(side, &first, 1, MSG_PEEK) == 1;
+}
+
+/* Waits for the next client. With --with-input, the end of standard input ends the server meanwhile. */
+static void next_client(int listener)
+{
+	struct pollfd fds[] = { { .fd = listener, .events = POLLIN }, { .fd = 0, .events = POLLIN } };
+
+	for (;;) {
+		char unused[256];
+
+		if (poll(fds, process.with_input ? 2 : 1, -1) < 0 && errno != EINTR)
+			die("poll: %s", strerror(errno));
+		if (process.with_input && fds[1].revents && read(0, unused, sizeof(unused)) <= 0)
+			die("standard input ended before a client came");
+		if (!(fds[0].revents & POLLIN))
+			continue;
+		side = accept(listener, NULL, NULL);
+		/* A client that is gone already is no reason to end. */
+		if (side < 0)
+			continue;
+		side_opened();
+		if (speaks())
+			return;
+		close(side);
+	}
+}
+
 /* A process for each client, one after another: a failure ends only that one. */
 static void serve_all(int listener)
 {
 	for (;;) {
 		pid_t child, parent = getpid();
 
-		side_accept(listener);
+		next_client(listener);
 		child = fork();
 		if (child < 0)
 			die("fork: %s", strerror(errno));
@@ -270,7 +320,7 @@ int main(int argc, char **argv)
 		listener = side_listen(opt.port);
 		if (process.stay)
 			serve_all(listener);
-		side_accept(listener);
+		next_client(listener);
 		close(listener);
 		code = serve();
 	}

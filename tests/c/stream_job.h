@@ -145,7 +145,9 @@ static inline const char *job_wrong(void)
 		       "--outstanding 1";
 	if (!job.time && !job.bytes)
 		return "give --time or --bytes, more than 0";
-	if (job.seconds && job.warm_up + job.time >= job.seconds * 1000000000ull)
+	if (job.seconds < 1 || job.seconds > 86400)
+		return "--timeout: 1 to 86400 seconds";
+	if (job.warm_up + job.time >= job.seconds * 1000000000ull)
 		return wrong("--warm-up and --time are longer than the time limit of %u s: choose a longer --timeout",
 			     job.seconds);
 	return NULL;

@@ -8,7 +8,8 @@
 
 /* Options of the process beside `opt`. */
 static struct process {
-	int json, jobs, stay;
+	int json, jobs, stay, with_input;
+	uint32_t token;
 } process;
 
 static const char usage[] =
@@ -17,7 +18,8 @@ static const char usage[] =
 	"\n"
 	"Sends a stream of messages with RDMA WRITEs with immediate data over one RC connection, and measures throughput and\n"
 	"CPU time. The sender has a number of messages outstanding. The receiver has a receive ready for each of them, and\n"
-	"acknowledges messages in batches. The client sends the options of a job to the server over TCP.\n"
+	"acknowledges messages in batches. The client sends the options of a job to the server over TCP: those of the\n"
+	"server's command line have no effect.\n"
 	"\n"
 	"What is sent\n"
 	"  --size BYTES            of each message: 1000, 32K, 32Ki, 1M, 1G at most          [1M]\n"
@@ -50,6 +52,8 @@ static const char usage[] =
 	"  --jobs                  client: each line of standard input has the options of a job. Those of the command line are\n"
 	"                          the defaults. Prints a JSON object for each job, on a line: {\"error\":\"...\"} if it failed\n"
 	"  --stay                  server: serves one client after another\n"
+	"  --with-input            server: ends if standard input ends before a client comes\n"
+	"  --token N               both sides must have the same                             [0]\n"
 	"  --help\n"
 	"\n"
 	"Exit code: 0 measured (with --jobs: each job has its line); 1 bytes are wrong; 2 it could not run, or a transfer\n"
@@ -57,7 +61,7 @@ static const char usage[] =
 
 enum { SIZE = 1, OUTSTANDING, SIGNAL, DEPTH, ACK_EVERY, WARM_UP, TIME, BYTES, VERIFY, OFFSET, AREAS, POLL, SENDER_CPUS,
        RECEIVER_CPUS, SENDER_NODE, RECEIVER_NODE, OF_PROCESS, DEVICE, IB_PORT, GID_INDEX, MTU, PORT, TIMEOUT, JSON, JOBS,
-       STAY, HELP };
+       STAY, WITH_INPUT, TOKEN, HELP };
 
 static const struct option options[] = {
 	{ "size", 1, NULL, SIZE },               { "outstanding", 1, NULL, OUTSTANDING },
@@ -72,7 +76,8 @@ static const struct option options[] = {
 	{ "gid-index", 1, NULL, GID_INDEX },     { "mtu", 1, NULL, MTU },
 	{ "port", 1, NULL, PORT },               { "timeout", 1, NULL, TIMEOUT },
 	{ "json", 0, NULL, JSON },               { "jobs", 0, NULL, JOBS },
-	{ "stay", 0, NULL, STAY },               { "help", 0, NULL, HELP },
+	{ "stay", 0, NULL, STAY },               { "with-input", 0, NULL, WITH_INPUT },
+	{ "token", 1, NULL, TOKEN },             { "help", 0, NULL, HELP },
 	{ 0 },
 };
 
@@ -188,6 +193,8 @@ static inline const char *of_process(int option, const char *name)
 	case JSON: process.json = 1; return NULL;
 	case JOBS: process.jobs = 1; return NULL;
 	case STAY: process.stay = 1; return NULL;
+	case WITH_INPUT: process.with_input = 1; return NULL;
+	case TOKEN: return number_of(optarg, &process.token, name);
 	default: fputs(usage, stdout); exit(0);
 	}
 }
@@ -243,8 +250,8 @@ static inline void parse_command(int argc, char **argv)
 		die("--timeout: 1 to 86400 seconds");
 	if (process.jobs && !opt.host)
 		die("--jobs: the client reads jobs; give it the server's host");
-	if (process.stay && opt.host)
-		die("--stay is for the server, which has no HOST");
+	if ((process.stay || process.with_input) && opt.host)
+		die("--stay and --with-input are for the server, which has no HOST");
 	job.seconds = opt.seconds;
 	/* The lines of --jobs may change what is wrong. */
 	if (!process.jobs && job_wrong())

@@ -44,11 +44,12 @@ static inline void json_string(const char *text)
 	putchar('"');
 }
 
-static inline void report_json_error(const char *why)
+/* `ends`: the program ends, and no job comes after this one. */
+static inline void report_json_error(const char *why, int ends)
 {
 	printf("{\"error\":");
 	json_string(why);
-	printf("}\n");
+	printf(ends ? ",\"ends\":true}\n" : "}\n");
 	fflush(stdout);
 }
 

@@ -62,8 +62,9 @@ static inline const char *memory_open(void)
 	}
 	stream.mr = ibv_reg_mr(rig.pd, stream.memory, all_bytes(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	if (!stream.mr)
-		return wrong("ibv_reg_mr of %" PRIu64 " bytes: %s; a smaller --size or --outstanding may help", all_bytes(),
-			     strerror(errno));
+		return wrong("ibv_reg_mr of %" PRIu64 " bytes: %s; a smaller --size or --outstanding may help%s", all_bytes(),
+			     strerror(errno),
+			     errno == ENOMEM ? ", or a higher limit of locked memory (ulimit -l)" : "");
 	return NULL;
 }
 

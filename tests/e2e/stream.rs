@@ -255,13 +255,27 @@ fn stay(bed: &Bed) -> Result<()> {
     }
     let refused = one("--receiver-node 1000")?.wait(LIMIT)?;
     ensure!(refused.status.code() == Some(2), "{}", refused.printed());
-    let killed = one("--time 20s")?;
-    std::thread::sleep(Duration::from_millis(500));
     // Dropping it kills it.
-    drop(killed);
+    drop(busy(&mut client(bed, port, "--jobs"))?);
     one("--json --time 10ms")?.wait(Duration::from_secs(20))?.success()?;
     ensure!(server.poll()?.is_none(), "the server has ended: {}", server.printed()?);
     Ok(())
+}
+
+/// A client that has done a short job, and does a long one.
+fn busy(client: &mut Command) -> Result<Child> {
+    let (input, mut jobs) = std::io::pipe()?;
+    client.stdin(input);
+    let mut child = Child::spawn(client, "the client")?;
+    jobs.write_all(b"--warm-up 1ms --time 10ms\n--time 20s\n")?;
+    let end = std::time::Instant::now() + LIMIT;
+    while !child.has_output()? {
+        ensure!(child.poll()?.is_none() && std::time::Instant::now() < end, "{}", child.printed()?);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // The long job has memory to register and peers to meet, which takes less.
+    std::thread::sleep(Duration::from_millis(200));
+    Ok(child)
 }
 
 fn killed(bed: &Bed) -> Result<()> {
@@ -269,9 +283,7 @@ fn killed(bed: &Bed) -> Result<()> {
         for of_server in [true, false] {
             let port = bed.stage.free_port(Side::A)?;
             let server = server(bed, port, "")?;
-            let mut client = client(bed, port, &format!("--time 20s --poll {poll}"));
-            let client = Child::spawn(&mut client, "the client")?;
-            std::thread::sleep(Duration::from_millis(700));
+            let client = busy(&mut client(bed, port, &format!("--jobs --poll {poll}")))?;
             let (dies, lives) = if of_server { (server, client) } else { (client, server) };
             ensure!(dies.runs(), "it has ended before");
             drop(dies);

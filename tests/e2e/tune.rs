@@ -13,13 +13,14 @@ use weir_stage::{Child, Finished, Protocol, Side};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// The least that has a result of each stage.
-const SHORT: [&str; 5] = ["--quick", "--sizes", "32K", "--budget", "6s"];
+const SHORT: [&str; 7] = ["--device", "weir", "--quick", "--sizes", "32K", "--budget", "6s"];
 
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(Topology::Loopback, "weir tune prints settings, and continues after an interruption", interrupted),
         trial(Topology::Loopback, "weir tune starts its peer through ssh", by_ssh),
         trial(Topology::Veth, "weir tune waits for a peer that the user starts", by_hand),
+        trial(Topology::Veth, "weir tune measures between two namespaces of its own", namespaces),
         trial(Topology::Loopback, "weir tune reports what it cannot measure", errors),
     ]
 }
@@ -52,13 +53,14 @@ fn interrupted(bed: &Bed) -> Result<()> {
     {
         let mut begun = Child::spawn(&mut tune(bed, Side::A, &state, &SHORT), "weir tune")?;
         let end = std::time::Instant::now() + LIMIT;
-        while runs(&state) < 5 {
+        let part = folder.path().join("state.json.part");
+        while runs(&part) < 5 {
             ensure!(begun.poll()?.is_none() && std::time::Instant::now() < end, "{}", begun.printed()?);
             std::thread::sleep(Duration::from_millis(20));
         }
         // Dropped: killed.
     }
-    let before = runs(&state);
+    let before = runs(&part);
     ensure!(before >= 5, "{before} runs");
     let html = page.to_str().context("the path is not UTF-8")?;
     let ended = run(tune(bed, Side::A, &state, &[&SHORT[..], &["--json", "--html", html]].concat()))?.success()?;
@@ -138,6 +140,15 @@ fn by_hand(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
+fn namespaces(bed: &Bed) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let words = ["--namespaces", "--quick", "--sizes", "32K", "--budget", "4s", "--json"];
+    let ended = run(tune(bed, Side::A, &folder.path().join("state.json"), &words))?.success()?;
+    let shown = result(&ended.stdout)?;
+    ensure!(shown["subject"]["namespaces"] == true && shown["subject"]["adapter"] == "weir_eth0", "{shown:#}");
+    Ok(())
+}
+
 fn errors(bed: &Bed) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let state = folder.path().join("state.json");
@@ -145,6 +156,7 @@ fn errors(bed: &Bed) -> Result<()> {
         (&["--device", "mlx9_9"][..], "there is no such device"),
         (&["--device", "weir_none"], "Weir has no device weir_none here"),
         (&["--peer", "-oProxyCommand=x"], "give a host"),
+        (&["--port", "4000"], "--port"),
         (&["--serve", "--quick"], "cannot be used with"),
         (&["--sizes", "0"], "--sizes"),
         (&["--html", "/nowhere/x.html"], "in a folder that exists"),

@@ -59,9 +59,17 @@ pub fn default_path(subject: &Subject) -> Option<PathBuf> {
     Some(home.join("weir/tune").join(file_name(subject)))
 }
 
+/// The file of a run that is not complete.
+pub fn part(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".part");
+    name.into()
+}
+
 fn file_name(subject: &Subject) -> String {
     let device = subject.device.as_deref().unwrap_or("default");
-    let peer = subject.peer.as_deref().map_or_else(String::new, |peer| format!("-{peer}"));
+    let peer = [&subject.peer, &subject.peer_device].into_iter().flatten().map(|name| format!("-{name}"));
+    let peer: String = peer.collect();
     let place = if subject.namespaces { "-namespaces" } else { "" };
     let kind = if subject.quick { "quick" } else { "full" };
     let name = format!("{device}{peer}{place}-{kind}.json");

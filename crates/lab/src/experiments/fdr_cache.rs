@@ -2,7 +2,7 @@
 
 use super::fdr_common::*;
 use crate::bench::Bench;
-use crate::claim::{Claim, Kind::Calibrated, Kind::Predicted};
+use crate::claim::{Claim, Kind::Calibrated, Kind::Predicted, Kind::Shaped};
 use crate::experiment::{Experiment, PaperFigure, Report};
 use crate::stream::{Areas, Job, Route, Runs};
 use anyhow::Result;
@@ -12,9 +12,10 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "FDR: outstanding messages and the cache",
     source: "F fig. 7",
     not_simulated: None,
-    paper: "Messages of 1 MiB, each with a memory area of its own, or all with the same. With areas of their own, throughput is \
-            highest with 4 outstanding messages, drops with 5 and levels off from 6 on. With the same area, it remains at its \
-            highest level. (The caption has \"1Mebit messages\"; the text speaks of the 1 MiB of fig. 1b.)",
+    paper: "Messages of 1 MiB, each with a memory area of its own, or all with the same. With areas of their own, \
+            throughput is highest with 4 outstanding messages, drops with 5 and levels off from 6 on. With the same \
+            area, it remains at its highest level. (The caption has \"1Mebit messages\"; the text speaks of the 1 \
+            MiB of fig. 1b.)",
     figures: &[PaperFigure {
         name: "F fig. 7",
         axes: "Throughput, Gbit/s, over the number of outstanding messages, with separate areas and with one.",
@@ -27,7 +28,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const SIZE: u64 = 1 << 20;
-const LIVE: &str = "On Weir the copies go through the CPU's caches, whose size and sharing decide where the drop is.";
+const LIVE: &str =
+    "On Weir the copies go through the CPU's caches, and their size and sharing decide where the drop is.";
 
 fn run(bench: &Bench<'_>) -> Result<Report> {
     let numbers: Vec<u32> = if few(bench) { vec![1, 2, 4, 5, 6, 8, 16] } else { (1..=10).collect() };
@@ -42,7 +44,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     let highest = best(bench, &runs, numbers.iter().map(|b| of(*b, Areas::Separate)));
     let drop = |areas: Areas| (1.0 - gbits(5, areas) / gbits(4, areas)) * 100.0;
     let level = (gbits(8, Areas::Separate) / gbits(6, Areas::Separate) - 1.0).abs() * 100.0;
-    let claims = [
+    let mut claims = vec![
         Claim::within(
             Calibrated,
             "separate areas: messages with the highest throughput",
@@ -52,17 +54,22 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             "",
         ),
         Claim::within(Calibrated, "separate areas: the drop from 4 to 5", 6.0, (4.0, 8.0), drop(Areas::Separate), "%"),
-        Claim::at_most(Predicted, "separate areas: 8 against 6", "levels off", 1.0, level, "%"),
-        Claim::at_most(Predicted, "one area: the drop from 4 to 5", "does not drop", 1.0, drop(Areas::One), "%"),
-        Claim::between(
-            Predicted,
-            "one area: 8 against 4",
-            "remains at its highest level",
-            (0.99, 1.01),
-            gbits(8, Areas::One) / gbits(4, Areas::One),
-            "times",
-        ),
+        Claim::at_most(Shaped, "separate areas: 8 against 6", "levels off", 1.0, level, "%"),
     ];
+    if bench.live {
+        // Simulated, the same area always hits.
+        claims.extend([
+            Claim::at_most(Predicted, "one area: the drop from 4 to 5", "does not drop", 1.0, drop(Areas::One), "%"),
+            Claim::between(
+                Predicted,
+                "one area: 8 against 4",
+                "remains at its highest level",
+                (0.99, 1.01),
+                gbits(8, Areas::One) / gbits(4, Areas::One),
+                "times",
+            ),
+        ]);
+    }
     Ok(Report {
         claims: super::fdr_common::claims(bench, claims, LIVE),
         inputs: inputs(bench),

@@ -2,7 +2,7 @@
 
 use super::fdr_common::*;
 use crate::bench::Bench;
-use crate::claim::{Claim, Kind::Calibrated, Kind::Predicted, Kind::Shaped};
+use crate::claim::{Claim, Kind::Calibrated, Kind::Predicted};
 use crate::experiment::{Experiment, PaperFigure, Report};
 use crate::figure::{Axis, Series};
 use crate::stream::{Found, Job, Route, Runs};
@@ -13,9 +13,10 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "FDR: wait-wakeup or busy polling",
     source: "F fig. 9, 10",
     not_simulated: None,
-    paper: "The highest throughput of each size with both ways to notice completions. Polling has slightly more than 50 Gbit/s in most \
-            cases, and 47 above 8 MiB, because of the cache. Wait-wakeup has slightly less than 50, never as much as polling. Polling \
-            takes 100 % of the CPU; wait-wakeup takes less with larger messages, and close to none for large enough ones.",
+    paper: "The highest throughput of each size with both ways to notice completions. Polling has slightly more than \
+            50 Gbit/s in most cases, and 47 above 8 MiB, because of the cache. Wait-wakeup has slightly less than \
+            50, never as much as polling. Polling takes 100 % of the CPU; wait-wakeup takes less with larger \
+            messages, and close to none for large enough ones.",
     figures: &[
         PaperFigure {
             name: "F fig. 9",
@@ -36,8 +37,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const LIVE: &str = "On Weir the program that polls also drives the adapter, and one that sleeps leaves this to a thread of Weir's; both \
-                    copy, which takes CPU time in proportion to the bytes.";
+const LIVE: &str = "On Weir the program that polls also drives the adapter, and one that sleeps leaves this to a \
+                    thread of Weir's; both copy, which takes CPU time in proportion to the bytes.";
 
 fn run(bench: &Bench<'_>) -> Result<Report> {
     let sizes = sizes(bench);
@@ -63,18 +64,18 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         };
         ways.map(one).to_vec()
     };
-    let small = || sizes.iter().copied().filter(|size| *size <= 4 << 20);
-    let large = || sizes.iter().copied().filter(|size| *size > 8 << 20 || (few(bench) && *size == 8 << 20));
+    let small = || sizes.iter().copied().filter(|size| *size <= 8 << 20);
+    let large = || sizes.iter().copied().filter(|size| *size > 8 << 20);
     let share = |all: Vec<bool>| all.iter().filter(|each| **each).count() as f64 / all.len() as f64 * 100.0;
-    let least_gain = sizes.iter().map(|size| gbits(poll, *size) / gbits(wait, *size)).fold(f64::INFINITY, f64::min);
+    let least_gain = least(sizes.iter().map(|size| gbits(poll, *size) / gbits(wait, *size)));
     let falls = sizes.windows(2).all(|pair| cpu(wait, pair[1]) <= cpu(wait, pair[0]) * 1.05);
     let last = *sizes.last().unwrap_or(&1);
-    let claims = [
+    let mut claims = vec![
         Claim::at_least(
             Calibrated,
-            "polling, up to 4 MiB: sizes with 50 Gbit/s or more",
+            "polling, up to 8 MiB: sizes with 50 Gbit/s or more",
             "in most cases",
-            50.0,
+            51.0,
             share(small().map(|size| gbits(poll, size) >= 50.0).collect()),
             "%",
         ),
@@ -83,34 +84,26 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             "polling above 8 MiB, lowest",
             47.0,
             0.03,
-            large().map(|size| gbits(poll, size)).fold(f64::INFINITY, f64::min),
+            least(large().map(|size| gbits(poll, size))),
             "Gbit/s",
         ),
         Claim::between(
-            Shaped,
-            "wait-wakeup, up to 4 MiB, highest",
+            Calibrated,
+            "wait-wakeup, up to 8 MiB, highest",
             "slightly less than 50",
             (48.0, 50.0),
-            small().map(|size| gbits(wait, size)).fold(0.0, f64::max),
+            most(small().map(|size| gbits(wait, size))),
             "Gbit/s",
         ),
         Claim::at_least(
             Predicted,
             "polling against wait-wakeup, worst size",
             "never as high as polling",
-            1.0,
+            1.001,
             least_gain,
             "times",
-        ),
-        Claim::at_least(
-            Predicted,
-            "polling: CPU usage, lowest",
-            "always 100 %",
-            95.0,
-            sizes.iter().map(|size| cpu(poll, *size)).fold(f64::INFINITY, f64::min),
-            "%",
         )
-        .from("F fig. 10"),
+        .lacks("An event takes less than a thousandth of the time of the largest messages here."),
         Claim::at_least(
             Predicted,
             "wait-wakeup: CPU usage falls with the size (1: at each step)",
@@ -123,6 +116,12 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         Claim::at_most(Predicted, "wait-wakeup: CPU usage of the largest", "close to 0 %", 2.0, cpu(wait, last), "%")
             .from("F fig. 10"),
     ];
+    if bench.live {
+        // Simulated, a program that polls takes all that is left.
+        let lowest = least(sizes.iter().map(|size| cpu(poll, *size)));
+        let claim = Claim::at_least(Predicted, "polling: CPU usage, lowest", "always 100 %", 95.0, lowest, "%");
+        claims.push(claim.from("F fig. 10"));
+    }
     Ok(Report {
         claims: super::fdr_common::claims(bench, claims, LIVE),
         inputs: inputs(bench),

@@ -102,7 +102,8 @@ impl Signal {
 }
 
 impl Default for Job {
-    /// As in most tests of F: 1 MiB, aligned, separate areas, wait-wakeup, half of the outstanding messages signalled together.
+    /// As in most tests of F: 1 MiB, aligned, separate areas, wait-wakeup, half of the outstanding messages signalled
+    /// together.
     fn default() -> Job {
         Job {
             size: 1 << 20,

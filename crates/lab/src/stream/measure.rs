@@ -1,9 +1,9 @@
 //! All jobs of an experiment: simulated on threads, or live in turns.
 
 use super::sim::{ADAPTER, Route, Simulated};
-use super::{Found, Job, Measure, Session, SideFound};
+use super::{Found, Job, Measure, Place, Session, SideFound};
 use crate::bench::Bench;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use weir_stage::Stage;
@@ -74,6 +74,7 @@ fn live(bench: &Bench<'_>, jobs: &[(Route, Job)]) -> Result<Vec<Found>> {
     bench.note("this machine", trials);
     let weir = std::env::current_exe().context("cannot find the path of the weir command")?;
     let library = weir_stage::library_folder()?;
+    let placed = jobs.iter().any(|(_, job)| job.sender != Place::default() || job.receiver != Place::default());
     let mut sessions: Vec<(Route, Session)> = vec![];
     for (route, _) in jobs {
         if sessions.iter().all(|(of, _)| of != route) {
@@ -81,6 +82,10 @@ fn live(bench: &Bench<'_>, jobs: &[(Route, Job)]) -> Result<Vec<Found>> {
                 Route::BackToBack => Stage::new(STAGE_MTU)?,
                 Route::Switch => Stage::bridged(STAGE_MTU)?,
             };
+            let reason = stage.loopback_reason().unwrap_or_default();
+            ensure!(*route == Route::BackToBack || reason.is_empty(), "a bridge needs network namespaces: {reason}");
+            // Jobs with a place choose their cores.
+            let stage = if placed { stage.unpinned() } else { stage };
             sessions.push((*route, Session::on_stage(stage, &weir, &library)?));
         }
     }

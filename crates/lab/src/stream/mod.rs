@@ -1,4 +1,5 @@
-//! The test of Q. Liu's and R. Russell's "A Performance Study of InfiniBand Fourteen Data Rate (FDR)" (2014; F): a stream of
+//! The test of Q. Liu's and R. Russell's "A Performance Study of InfiniBand Fourteen Data Rate (FDR)" (2014; F): a
+//! stream of
 //! WRITEs with immediate data from a sender to a receiver, with credits. Simulated or live.
 //!
 //! | file | |

@@ -9,7 +9,8 @@ use std::time::Duration;
 #[derive(Args, Debug, Default)]
 #[command(after_help = HELP)]
 pub struct TuneArgs {
-    /// Measure this device; `weir` is any of Weir's [default: the system's first one, or Weir's if it has none]
+    /// Measure this device; `system` is the system's first one, `weir` any of Weir's [default: system, or weir if there is
+    /// none]
     #[arg(long, short, value_name = "NAME")]
     pub device: Option<String>,
     /// The receiver runs on this host, started through ssh, or by you with `weir tune --serve`; without it both sides
@@ -28,9 +29,12 @@ pub struct TuneArgs {
     /// Be the receiver for `weir tune --peer` on another host, until Ctrl-C
     #[arg(long, conflicts_with_all = MEASURING)]
     pub serve: bool,
-    /// Serve one sender only
+    /// Serve one sender only; the end of standard input ends the receiver before one comes
     #[arg(long, requires = "serve")]
     pub once: bool,
+    /// The sender must have the same number
+    #[arg(long, requires = "serve", default_value_t = 0, hide = true)]
+    pub token: u32,
     /// TCP port of the receiver, with --peer or --serve [default: 18516]
     #[arg(long, value_name = "N")]
     pub port: Option<u16>,

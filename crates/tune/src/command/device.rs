@@ -10,6 +10,9 @@ use weir_lab::stream::session::Program;
 /// Stands for Weir, whichever of its devices.
 pub const WEIR: &str = "weir";
 
+/// Stands for the first device of the system.
+pub const SYSTEM: &str = "system";
+
 /// A device.
 #[derive(Debug, PartialEq)]
 pub struct Device {
@@ -37,13 +40,18 @@ impl Device {
     pub fn choose(name: Option<&str>, local: Option<IpAddr>) -> Result<Device> {
         let system = system(Path::new("/sys/class/infiniband"));
         match name {
+            Some(SYSTEM) => {
+                let first =
+                    system.into_iter().next().context("the system has no RDMA device (/sys/class/infiniband)")?;
+                Ok(Device { name: first, weir: false })
+            }
             Some(name) if system.iter().any(|each| each == name) => Ok(Device { name: name.into(), weir: false }),
             Some(name) if name == WEIR || name.starts_with("weir_") => of_weir(&listed()?, name, local),
             Some(name) => {
                 let known = if system.is_empty() { "none".into() } else { system.join(", ") };
                 bail!("--device {name}: there is no such device; the system has {known}; `weir devices` lists Weir's")
             }
-            None => match system.into_iter().next() {
+            None => match first_of_system() {
                 Some(name) => Ok(Device { name, weir: false }),
                 None => of_weir(&listed()?, WEIR, local),
             },
@@ -53,8 +61,13 @@ impl Device {
     /// How a program gets at it. `library` is the folder of Weir's files.
     pub fn program(&self, library: &Path) -> Result<Program> {
         let weir = if self.weir { Some(this_command()?) } else { None };
-        Ok(Program { weir, library: library.into(), device: Some(self.name.clone()) })
+        Ok(Program { weir, library: library.into(), device: Some(self.name.clone()), options: vec![] })
     }
+}
+
+/// The device of the system that is chosen if the user names none.
+pub fn first_of_system() -> Option<String> {
+    system(Path::new("/sys/class/infiniband")).into_iter().next()
 }
 
 /// The path of this command.

@@ -23,15 +23,17 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 use weir_lab::stream::Found;
+use weir_lab::stream::session::Refused;
 
-/// After so many failures in a row nothing works any more.
-const FAILURES: u32 = 20;
+/// After so many failures in a row, refused jobs aside, nothing works any more.
+const FAILURES: usize = 5;
 
 /// Runs `weir tune`. It fails if nothing can be measured.
 pub fn run(args: TuneArgs) -> Result<ExitCode> {
     if args.serve {
         return open::serve(&args);
     }
+    ensure!(args.port.is_none() || args.peer.is_some(), "--port: without --peer or --serve, a port is chosen");
     if let Some(path) = &args.html {
         let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
         ensure!(!path.is_dir() && folder.is_dir(), "--html {}: name a file in a folder that exists", path.display());
@@ -61,32 +63,36 @@ fn tune(args: &TuneArgs, open: impl FnOnce(&TuneArgs) -> Result<Opened>) -> Resu
     };
     let path = args.state.clone().or_else(|| state::default_path(&subject));
     let mut new = State::new(subject, Search::new(plan(args)));
-    let before = match &path {
-        Some(path) if !args.fresh => State::load(path)?,
-        _ => None,
+    let load = |path: Option<&Path>| match path {
+        Some(path) if !args.fresh => State::load(path),
+        _ => Ok(None),
     };
-    let same = before.filter(|before| before.is_of(&new.subject, &new.search));
+    // Results of a run that is not complete have a file of their own, so that those of the last complete run stay.
+    let part = path.as_deref().map(state::part);
+    let of_these = |before: &State| before.is_of(&new.subject, &new.search);
+    let complete = load(path.as_deref())?.filter(of_these).filter(|complete| complete.search.finished());
+    let begun = load(part.as_deref())?.filter(of_these);
     let shown = path.as_deref().unwrap_or(Path::new("")).display();
     if args.show {
-        let complete = same.filter(|same| same.search.finished());
         let state = complete.with_context(|| format!("there is no complete run with these options in {shown}"))?;
         return Ok(Findings::of(&state.search, state.subject));
     }
-    if let Some(path) = path.as_deref().filter(|path| !args.fresh && same.is_none() && path.exists()) {
+    if let Some(path) = path.as_deref().filter(|path| !args.fresh && complete.is_none() && path.exists()) {
         let path = path.display();
         ensure!(args.state.is_none(), "--state {path}: it has no results of these options; add --fresh to replace it");
         eprintln!("weir: the results in {path} are of other options; they are replaced");
     }
-    // A complete run is measured anew: the machine may have changed.
-    let same = same.filter(|same| !same.search.finished());
     let mut opened = open(args)?;
     (new.subject.adapter, new.subject.weir) = (opened.adapter.clone(), opened.weir);
     // Without --device, the first device may be another one now.
-    let mut state = same.filter(|same| same.subject == new.subject).unwrap_or(new);
+    let mut state = begun.filter(|begun| begun.subject == new.subject).unwrap_or(new);
     if state.search.runs > 0 {
         eprintln!("weir: continuing after {} runs; --fresh begins anew", state.search.runs);
     }
-    measure(&mut state, &mut opened, path.as_deref())?;
+    measure(&mut state, &mut opened, part.as_deref())?;
+    if let Some((part, path)) = part.zip(path) {
+        fs::rename(&part, &path).with_context(|| path.display().to_string())?;
+    }
     Ok(Findings::of(&state.search, state.subject))
 }
 
@@ -94,25 +100,28 @@ fn tune(args: &TuneArgs, open: impl FnOnce(&TuneArgs) -> Result<Opened>) -> Resu
 fn measure(state: &mut State, opened: &mut Opened, path: Option<&Path>) -> Result<()> {
     let mut progress = Progress::new(&state.search);
     let mut failed: Vec<String> = vec![];
-    // The first run of a pair of programs is slower: memory is new, peers meet. If it fails, the runs after it tell why.
-    if let Some(turn) = state.search.next() {
-        let _ = opened.measure.measure(&turn.job);
-    }
     while let Some(turn) = state.search.next() {
         progress.begin(&turn, state.search.left());
         let began = Instant::now();
-        let result = opened.measure.measure(&turn.job).map_err(|error| format!("{error:#}")).and_then(intact);
+        let result = opened.measure.measure(&turn.job);
         let took = began.elapsed().as_secs_f64();
+        // The pair works: it has refused one job.
+        let refused = result.as_ref().is_err_and(|error| error.is::<Refused>());
+        let result = result.map_err(|error| format!("{error:#}")).and_then(intact);
         match &result {
             Ok(_) => failed.clear(),
             Err(why) => {
                 progress.print(&failure(&turn, why));
-                failed.push(why.clone());
+                if refused {
+                    failed.clear();
+                } else {
+                    failed.push(why.clone());
+                }
             }
         }
         state.search.record(&turn, result, took);
         progress.done(&state.search);
-        ensure!(failed.len() < FAILURES as usize, "{FAILURES} runs in a row failed, the first because: {}", failed[0]);
+        ensure!(failed.len() < FAILURES, "{FAILURES} runs in a row failed, the first because: {}", failed[0]);
         // Failures are kept only if a run succeeds after them: a peer that is gone is back in the next run.
         if failed.is_empty() {
             save(state, path)?;
@@ -140,7 +149,8 @@ fn failure(turn: &Turn, why: &str) -> String {
 
 fn plan(args: &TuneArgs) -> Plan {
     let here = if args.peer.is_some() { Here::Sender } else { Here::Both };
-    let places = Machine::here(args.device.as_deref()).placements(here);
+    let device = args.device.clone().filter(|name| name != device::SYSTEM).or_else(device::first_of_system);
+    let places = Machine::here(device.as_deref()).placements(here);
     let mut plan = if args.quick { Plan::quick(places) } else { Plan::full(places) };
     if !args.sizes.is_empty() {
         plan = plan.with_sizes(args.sizes.clone(), args.quick);

@@ -31,7 +31,7 @@ pub fn open(args: &TuneArgs) -> Result<Opened> {
         let weir = device::this_command()?;
         let stage = Stage::new(STAGE_MTU)?.unpinned();
         let reason = stage.loopback_reason().unwrap_or_default();
-        ensure!(stage.loopback_reason().is_none(), "--namespaces: {reason}");
+        ensure!(reason.is_empty(), "--namespaces: {reason}");
         let adapter = stage.device();
         let measure = Box::new(Session::on_stage(stage, &weir, &library)?);
         return Ok(Opened { measure, adapter, weir: true });
@@ -62,8 +62,17 @@ fn here(program: Program) -> Result<Session> {
 fn with_peer(peer: Peer, program: Program, weir: bool) -> Result<Session> {
     let by_ssh = peer.reach(weir)?;
     Ok(Session::new(move || {
-        let server = if by_ssh { Server::Elsewhere(peer.by_ssh(weir)) } else { Server::Runs };
-        Pair::start(server, || Ok((program.command(spawned, peer.port), peer.host.clone())))
+        let (host, port) = (peer.host.clone(), peer.port);
+        let mut client = program.command(spawned, port);
+        let server = if by_ssh {
+            // A receiver of another run may still listen there.
+            let token = Peer::token();
+            client.args(["--token", &token.to_string()]);
+            Server::Elsewhere { command: peer.by_ssh(weir, token), host, port }
+        } else {
+            Server::Runs
+        };
+        Pair::start(server, || Ok((client, peer.host.clone())))
     }))
 }
 
@@ -81,7 +90,10 @@ pub fn serve(args: &TuneArgs) -> Result<std::process::ExitCode> {
     program.check()?;
     let port = args.port.unwrap_or(PORT);
     let mut command = program.command(|path| Command::new(path), port);
-    if !args.once {
+    command.args(["--token", &args.token.to_string()]);
+    if args.once {
+        command.arg("--with-input");
+    } else {
         eprintln!("weir: receiving on {}, TCP port {port}; end with Ctrl-C", device.name);
         command.arg("--stay");
     }

@@ -1,9 +1,10 @@
 //! The receiver on another machine: through ssh, or started by the user.
 
 use super::TuneArgs;
-use super::device::WEIR;
+use super::device::{SYSTEM, WEIR};
 use super::open::PORT;
 use anyhow::{Context, Result, bail};
+use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -72,10 +73,15 @@ impl Peer {
         Ok(false)
     }
 
-    /// Starts the receiver, which serves one sender.
-    pub fn by_ssh(&self, weir: bool) -> Command {
+    /// A number that both sides of a run share.
+    pub fn token() -> u32 {
+        RandomState::new().hash_one(()) as u32 & i32::MAX as u32
+    }
+
+    /// Starts the receiver, which serves one sender. It ends with its input if none comes.
+    pub fn by_ssh(&self, weir: bool, token: u32) -> Command {
         let mut command = self.ssh();
-        command.args(self.words(weir, true)).stdin(Stdio::null());
+        command.args(self.words(weir, true)).args(["--token", &token.to_string()]);
         weir_stage::ends_with_this_thread(&mut command);
         command
     }
@@ -83,9 +89,9 @@ impl Peer {
     /// The command line of the receiver.
     fn words(&self, weir: bool, once: bool) -> Vec<String> {
         let mut words = vec![self.weir.clone(), "tune".into(), "--serve".into()];
-        // A device of the other kind would not understand this one, or be another adapter.
-        let device = self.device.clone().or_else(|| weir.then(|| WEIR.to_owned()));
-        device.into_iter().for_each(|device| words.extend(["--device".into(), device]));
+        // The peer must not choose a device of the other kind.
+        let kind = if weir { WEIR } else { SYSTEM };
+        words.extend(["--device".into(), self.device.clone().unwrap_or_else(|| kind.into())]);
         if self.port != PORT || once {
             words.extend(["--port".into(), self.port.to_string()]);
         }
@@ -113,6 +119,8 @@ mod tests {
         let args = TuneArgs { peer_device: Some("mlx5_0".into()), ..TuneArgs::default() };
         let peer = Peer::new("far", &args).unwrap();
         assert_eq!(peer.words(false, false).join(" "), "weir tune --serve --device mlx5_0");
+        let peer = Peer::new("far", &TuneArgs::default()).unwrap();
+        assert_eq!(peer.words(false, false).join(" "), "weir tune --serve --device system");
         assert!(Peer::new("-oProxyCommand=x", &args).is_err() && Peer::new("", &args).is_err());
     }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 use weir_sim::{Done, QpId, Simulation};
 use weir_transport::{Completion, HostModel, Queue};
 
-/// A program of one thread. It takes what has completed, posts what it may, and then polls or sleeps until something completes.
+/// A program of one thread. It takes what has completed, posts what it may, and then polls or sleeps until something
+/// completes.
 pub struct Program {
     pub does: Does,
     pub qp: QpId,
