@@ -22,7 +22,7 @@ pub use installation::library_folder;
 pub use program::{locate, missing};
 
 use anyhow::{Context, Result};
-use namespace::{iproute, join_by_bridge, join_namespaces, mount_sysfs, shared_namespace};
+use namespace::{INTERFACES, iproute, join_by_bridge, join_namespaces, mount_sysfs, shared_namespace};
 use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, setns};
 use nix::unistd::Pid;
 use std::ffi::OsStr;
@@ -35,9 +35,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-/// Name of the interface in either namespace, and without its number that of all.
+/// Name of the interface in either namespace.
 const INTERFACE: &str = "eth0";
-const INTERFACES: &str = "eth";
 
 /// One of the two hosts of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

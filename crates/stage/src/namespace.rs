@@ -1,6 +1,6 @@
 //! Network namespaces without a name, joined by veth pairs or by a bridge.
 
-use crate::{INTERFACES, locate};
+use crate::program::locate;
 use anyhow::{Context, Result, bail, ensure};
 use nix::ifaddrs::getifaddrs;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -12,6 +12,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// Names of interfaces, without their numbers.
+pub const INTERFACES: &str = "eth";
 
 /// Two namespaces, joined by so many veth pairs with an MTU of `mtu` bytes.
 pub fn join_namespaces(links: usize, mtu: u32) -> Result<[Arc<OwnedFd>; 2]> {

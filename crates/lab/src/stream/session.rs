@@ -89,7 +89,7 @@ enum Line {
 }
 
 impl Session {
-    /// A session whose pairs `start` starts.
+    /// A session with pairs that `start` starts.
     pub fn new(start: impl Fn() -> Result<Pair> + 'static) -> Session {
         Session { start: Box::new(start), pair: None }
     }

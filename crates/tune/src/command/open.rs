@@ -2,7 +2,7 @@
 
 use super::TuneArgs;
 use super::device::{self, Device};
-use super::peer::Peer;
+use super::peer::{PORT, Peer};
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 use std::process::Command;
@@ -10,8 +10,6 @@ use weir_lab::stream::session::{Pair, Program, Server};
 use weir_lab::stream::{Measure, Session};
 use weir_stage::{Side, Stage};
 
-/// The TCP port of the receiver on another machine.
-pub const PORT: u16 = 18516;
 /// Bytes of a packet between namespaces, for the largest MTU of an adapter.
 const STAGE_MTU: u32 = 9000;
 

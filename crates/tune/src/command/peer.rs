@@ -2,13 +2,14 @@
 
 use super::TuneArgs;
 use super::device::{SYSTEM, WEIR};
-use super::open::PORT;
 use anyhow::{Context, Result, bail};
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// The TCP port of the receiver on another machine.
+pub const PORT: u16 = 18516;
 /// How long the user has for starting the receiver.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Interval of looking for it.

@@ -1,4 +1,4 @@
-//! The stream in virtual time: two programs on hosts whose work takes time.
+//! The stream in virtual time: two programs that need time for their work.
 //!
 //! | file | |
 //! | --- | --- |
