@@ -52,17 +52,28 @@ fn depth(program: &str, variable: &str, default: u32, most: u32) -> Named {
     }
 }
 
-/// NCCL: messages of this size, eight of them.
+/// Messages of a connection's buffer: NCCL_STEPS in NCCL's src/include/device.h.
+pub const NCCL_STEPS: u8 = 8;
+/// Bytes of each with the default of NCCL_BUFFSIZE, 4194304.
+pub const NCCL_CHUNK: u64 = 4_194_304 / NCCL_STEPS as u64;
+/// The default of NCCL_P2P_NET_CHUNKSIZE.
+pub const NCCL_SEND_CHUNK: u64 = 131_072;
+/// Larger buffers are not advised: each connection and channel has one.
+pub const NCCL_MOST: u64 = 64 << 20;
+
+/// NCCL: messages of this size, also those of ncclSend.
 ///
-/// NCCL's documentation: NCCL_BUFFSIZE, bytes of the buffer between two GPUs, 4194304 by default;
-/// NCCL_P2P_NET_CHUNKSIZE, bytes of messages of ncclSend and ncclRecv, 131072 by default. NCCL's src/include/device.h
-/// divides the buffer into NCCL_STEPS = 8 messages.
-pub fn nccl(size: u64) -> Vec<Named> {
-    let note = format!("8 messages of {} for each connection; the default is 4194304", units::size(size));
-    vec![
-        named("NCCL", format!("NCCL_BUFFSIZE={}", 8 * size), note),
-        named("NCCL", format!("NCCL_P2P_NET_CHUNKSIZE={size}"), "messages of ncclSend; the default is 131072"),
-    ]
+/// NCCL's documentation: NCCL_BUFFSIZE, bytes of the buffer between two GPUs; NCCL_P2P_NET_CHUNKSIZE, bytes of messages
+/// of ncclSend and ncclRecv.
+pub fn nccl(size: u64, send: bool) -> Vec<Named> {
+    let (buffer, size_text) = (u64::from(NCCL_STEPS) * size, units::size(size));
+    let note = format!("{NCCL_STEPS} messages of {size_text} for each connection; the default is 4194304");
+    let mut all = vec![named("NCCL", format!("NCCL_BUFFSIZE={buffer}"), note)];
+    if send {
+        let note = format!("messages of ncclSend; the default is {NCCL_SEND_CHUNK}");
+        all.push(named("NCCL", format!("NCCL_P2P_NET_CHUNKSIZE={size}"), note));
+    }
+    all
 }
 
 /// Messages of at least this size.
@@ -78,22 +89,29 @@ pub fn size(size: u64) -> Vec<Named> {
     ]
 }
 
-/// Every `period`-th work request signalled.
+/// One in `period` work requests signalled.
 pub fn signal(period: u32) -> Vec<Named> {
     let verbs = match period {
         0 | 1 => named("verbs", "ibv_qp_init_attr.sq_sig_all = 1", "every work request is signalled"),
         // ibv_create_qp(3), ibv_post_send(3).
         n => named(
             "verbs",
-            format!("sq_sig_all = 0, IBV_SEND_SIGNALED on every {n}th work request"),
+            format!("sq_sig_all = 0, IBV_SEND_SIGNALED on one in {n} work requests"),
             format!("max_send_wr must leave room for {n} work requests more than are outstanding"),
         ),
     };
     let period = period.max(1);
+    let cq_mod = match period {
+        1 => "--cq-mod; the default is 100, and 1 for messages above 8 KiB",
+        _ => {
+            "--cq-mod; the default is 100, and 1 for messages above 8 KiB, with which perftest warns of any other value"
+        }
+    };
     vec![
         verbs,
         // `ib_write_bw --help`: "Generate Cqe only after <--cq-mod> completion".
-        named("perftest", format!("ib_write_bw -Q {period}"), "--cq-mod; the default is 100"),
+        // Its src/perftest_parameters.c: the default is 1 for messages above 8 KiB, for which it warns of any other.
+        named("perftest", format!("ib_write_bw -Q {period}"), cq_mod),
         // `ucx_info -cf`: "Maximum number of send WQEs which can be posted without requesting a completion", 64.
         named("UCX", format!("UCX_RC_TX_CQ_MODERATION={period}"), "the default is 64"),
     ]

@@ -1,6 +1,6 @@
 //! Advice on signalling, alignment, wake-ups and places.
 
-use super::entry::{About, Advice, more, no_difference, of_stage};
+use super::entry::{About, Advice, by_size, largest, more, no_difference, of_stage};
 use super::named;
 use crate::findings::{Effect, Findings, Verdict};
 use crate::search::Stage;
@@ -12,25 +12,27 @@ const COSTS_MORE: f64 = 1.5;
 /// Which work requests to signal.
 pub fn signal(findings: &Findings) -> Option<Advice> {
     let effects = of_stage(findings, Stage::Signal);
-    let Some(effect) = largest(effects.iter().copied().filter(|effect| effect.clear)) else {
-        return no_difference(About::Signal, "Which send work requests are signalled makes", &effects);
+    let name = |word: &str| match word {
+        "1" => "every one",
+        "half" => "every B/2-th",
+        _ => "by equation 2",
+    };
+    let instead = |e: &Effect| format!("Signalling {} instead of {}", name(&e.setting), name(&e.against));
+    let Some(effect) = largest(&effects, |effect| effect.clear) else {
+        let sizes = by_size(&effects, instead).map(|text| Advice::without_settings(About::Signal, text));
+        return sizes
+            .or_else(|| no_difference(About::Signal, "Which send work requests are signalled makes", &effects));
     };
     let best = findings.best.iter().find(|best| best.size == effect.size)?;
-    let every = match (best.period, effect.verdict) {
-        (0 | 1, _) => "Signal every send work request".to_owned(),
-        (n, _) => format!("Signal every {n}th send work request"),
-    };
-    let name = |word: &str| match word {
-        "1" => "every one".to_owned(),
-        "half" => "every B/2-th".to_owned(),
-        _ => "by equation 2".to_owned(),
+    let which = match best.period {
+        0 | 1 => "Signal every send work request".to_owned(),
+        n => format!("Signal one in {n} send work requests"),
     };
     let text = format!(
-        "{every} with {} outstanding messages of {}. Signalling {} instead of {} gives {}.",
+        "{which} with {} outstanding messages of {}. {} gives {}.",
         best.outstanding,
         units::size(best.size),
-        name(&effect.setting),
-        name(&effect.against),
+        instead(effect),
         more(effect)
     );
     Some(Advice { about: About::Signal, text, settings: named::signal(best.period) })
@@ -39,15 +41,14 @@ pub fn signal(findings: &Findings) -> Option<Advice> {
 /// How to align messages.
 pub fn alignment(findings: &Findings) -> Option<Advice> {
     let effects = of_stage(findings, Stage::Offset);
-    let slower = |name: &str| effects.iter().any(|e| e.setting == name && e.slower());
-    let Some(worst) = largest(effects.iter().copied().filter(|e| e.slower())) else {
-        let faster = effects.iter().any(|effect| effect.faster());
-        return (!faster)
-            .then(|| no_difference(About::Alignment, "The alignment of messages makes", &effects))
-            .flatten();
+    let Some(worst) = largest(&effects, Effect::slower) else {
+        let sizes = by_size(&effects, |effect| format!("An offset of {} bytes", effect.setting));
+        let sizes = sizes.map(|text| Advice::without_settings(About::Alignment, text));
+        return sizes.or_else(|| no_difference(About::Alignment, "The alignment of messages makes", &effects));
     };
     // Offset 64 is slower than a page's begin: lines are not enough.
-    let bytes = if slower("64") { 4096 } else { 64 };
+    let lines: Vec<&Effect> = effects.iter().copied().filter(|effect| effect.setting == "64").collect();
+    let bytes = if largest(&lines, Effect::slower).is_some() { 4096 } else { 64 };
     let text = format!("Align messages on {bytes} bytes. An offset of {} bytes gives {}.", worst.setting, more(worst));
     Some(Advice { about: About::Alignment, text, settings: named::aligned(bytes) })
 }
@@ -55,31 +56,35 @@ pub fn alignment(findings: &Findings) -> Option<Advice> {
 /// Whether to poll or to sleep.
 pub fn wake(findings: &Findings) -> Option<Advice> {
     let effects = of_stage(findings, Stage::Wake);
-    let cpu = |effect: &Effect| Some((effect.cpu_per_gb?, effect.cpu_per_gb_against?));
-    if let Some(best) = largest(effects.iter().copied().filter(|e| e.faster())) {
-        let side = match best.setting.as_str() {
-            "both" => "on both sides",
-            "sender" => "on the sender's side",
-            _ => "on the receiver's side",
-        };
-        let mut text =
-            format!("If CPU time matters less than throughput, poll for completions {side}: this gives {}", more(best));
-        if let Some((polls, sleeps)) = cpu(best) {
-            text += &format!(", with {} instead of {} CPU seconds per GB", figure(polls), figure(sleeps));
-        }
-        return Some(Advice { about: About::Wake, text: text + ".", settings: named::poll() });
+    if let Some(best) = largest(&effects, Effect::faster) {
+        let text = format!(
+            "If CPU time matters less than throughput, poll for completions {}: this gives {}{}.",
+            side(best),
+            more(best),
+            cpu_text(best)
+        );
+        return Some(Advice { about: About::Wake, text, settings: named::poll() });
     }
-    let both: Vec<&Effect> = effects.iter().copied().filter(|e| e.setting == "both").collect();
-    let costs = both
-        .iter()
-        .find(|e| e.verdict != Verdict::Unknown && cpu(e).is_some_and(|(polls, sleeps)| polls >= COSTS_MORE * sleeps));
-    let Some(costs) = costs else {
+    if let Some(text) = by_size(&effects, |effect| format!("Polling {}", side(effect))) {
+        return Some(Advice::without_settings(About::Wake, text));
+    }
+    if let Some(worst) = largest(&effects, Effect::slower) {
+        let (side, more, cpu) = (side(worst), more(worst), cpu_text(worst));
+        let text = format!("Sleep until completions come: polling {side} gives {more}{cpu}.");
+        return Some(Advice { about: About::Wake, text, settings: named::sleep() });
+    }
+    let costs = |e: &&&Effect| {
+        e.setting == "both"
+            && e.verdict != Verdict::Unknown
+            && cpu(e).is_some_and(|(polls, sleeps)| polls >= COSTS_MORE * sleeps)
+    };
+    let Some(costs) = effects.iter().find(costs) else {
         return no_difference(About::Wake, "Whether the sides poll or sleep makes", &effects);
     };
     let (polls, sleeps) = cpu(costs)?;
     let text = format!(
-        "Sleep until completions come: polling is not faster, and takes {} instead of {} CPU seconds per GB with \
-         messages of {}.",
+        "Sleep until completions come: polling is not clearly faster, and takes {} instead of {} CPU seconds per GB \
+         with messages of {}.",
         figure(polls),
         figure(sleeps),
         units::size(costs.size)
@@ -90,29 +95,42 @@ pub fn wake(findings: &Findings) -> Option<Advice> {
 /// Where to run the sides.
 pub fn place(findings: &Findings) -> Option<Advice> {
     let effects = of_stage(findings, Stage::Place);
-    let best = largest(effects.iter().copied().filter(|e| e.faster()));
-    let worst = largest(effects.iter().copied().filter(|e| e.slower()));
-    let slow = worst.map(|e| format!("Avoid “{}”: it gives {}.", e.setting, more(e)));
-    let Some(best) = best else {
-        let text = slow.map(|slow| format!("Let the kernel choose the CPUs: no other place is faster. {slow}"));
-        let settings = vec![];
-        let advice = text.map(|text| Advice { about: About::Place, text, settings });
-        return advice.or_else(|| no_difference(About::Place, "Where the sides run makes", &effects));
-    };
-    let mut text = format!("Choose “{}”: this gives {}.", best.setting, more(best));
-    text.extend(slow.map(|slow| format!(" {slow}")));
-    let mut contests = findings.of_stage(Stage::Place);
-    let setting = contests.find_map(|measured| measured.settings.iter().find(|s| s.name == best.setting))?;
-    let of = |side: &str, place| {
-        let mut all = named::place(place);
-        all.iter_mut().for_each(|named| named.program += &format!(", {side}"));
-        all
-    };
-    let settings = [of("sender", &setting.sender), of("receiver", &setting.receiver)].concat();
-    Some(Advice { about: About::Place, text, settings })
+    let best = largest(&effects, Effect::faster);
+    let choose = best.map(|e| format!("Choose “{}”: this gives {}.", e.setting, more(e)));
+    let sizes = by_size(&effects, |effect| format!("“{}”", effect.setting));
+    let avoid = largest(&effects, Effect::slower).map(|e| format!("Avoid “{}”: it gives {}.", e.setting, more(e)));
+    let kernel = (choose.is_none() && sizes.is_none() && avoid.is_some())
+        .then(|| "Let the kernel choose the CPUs: no other place is clearly faster.".to_owned());
+    let text: Vec<String> = [kernel, choose, sizes, avoid].into_iter().flatten().collect();
+    if text.is_empty() {
+        return no_difference(About::Place, "Where the sides run makes", &effects);
+    }
+    let mut advice = Advice::without_settings(About::Place, text.join(" "));
+    let mut settings = findings.of_stage(Stage::Place).flat_map(|measured| &measured.settings);
+    if let Some(setting) = best.and_then(|best| settings.find(|setting| setting.name == best.setting)) {
+        for (side, place) in [("sender", &setting.sender), ("receiver", &setting.receiver)] {
+            let mut all = named::place(place);
+            all.iter_mut().for_each(|named| named.program += &format!(", {side}"));
+            advice.settings.extend(all);
+        }
+    }
+    Some(advice)
 }
 
-/// The effect that is farthest from equality.
-fn largest<'a>(effects: impl Iterator<Item = &'a Effect>) -> Option<&'a Effect> {
-    effects.max_by(|a, b| a.distance().total_cmp(&b.distance()))
+fn side(effect: &Effect) -> &'static str {
+    match effect.setting.as_str() {
+        "both" => "on both sides",
+        "sender" => "on the sender's side",
+        _ => "on the receiver's side",
+    }
+}
+
+/// CPU time of the setting, and of the other one.
+fn cpu(effect: &Effect) -> Option<(f64, f64)> {
+    effect.cpu_per_gb.zip(effect.cpu_per_gb_against)
+}
+
+fn cpu_text(effect: &Effect) -> String {
+    let text = |(polls, sleeps)| format!(", with {} instead of {} CPU seconds per GB", figure(polls), figure(sleeps));
+    cpu(effect).map(text).unwrap_or_default()
 }

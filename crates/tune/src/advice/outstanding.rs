@@ -1,43 +1,55 @@
 //! Advice on the size and number of messages.
 
 use super::entry::{About, Advice, more, of_stage};
-use super::named;
-use crate::findings::{Best, Findings, Role};
+use super::named::{self, Named};
+use crate::findings::{Best, Findings, Measured, Role};
 use crate::search::Stage;
+use crate::statistics::Estimate;
 use crate::units::{self, figure};
 
 /// Messages from this share of the highest throughput are large enough.
 const LARGE_ENOUGH: f64 = 0.95;
 /// A throughput is as good as the highest from this share.
 const SAME: f64 = 0.98;
+/// A throughput is clearly higher from this factor.
+const CLEAR: f64 = 1.01;
 
-/// The smallest messages that are large enough.
+/// The sizes around the best one that are good enough.
 pub fn size(findings: &Findings) -> Option<Advice> {
-    let top = findings.top()?;
-    let (smallest, least) = (findings.best.first()?, findings.best.iter().find(|best| reaches(best, top))?);
+    let (top, best) = (findings.top()?, &findings.best);
+    let at = best.iter().position(|best| best.size == top.size)?;
+    let reaches = |best: &&Best| best.gbits.mean >= LARGE_ENOUGH * top.gbits.mean;
+    let low = at - best[..at].iter().rev().take_while(reaches).count();
+    let high = at + best[at + 1..].iter().take_while(reaches).count();
     let share = |best: &Best| format!("{:.0} %", 100.0 * best.gbits.mean / top.gbits.mean);
-    let apart = smallest.gbits.interval.zip(top.gbits.interval).is_some_and(|([_, high], [low, _])| high < low);
-    if findings.best.len() < 2 {
+    let least = best[low..=high].iter().min_by(|a, b| a.gbits.mean.total_cmp(&b.gbits.mean))?;
+    let reach =
+        format!("they reach at least {} of the highest throughput, {} Gbit/s", share(least), figure(top.gbits.mean));
+    if best.len() < 2 {
         return None;
     }
-    if least.size == smallest.size || !apart {
-        let text = format!(
-            "Messages from {} on are large enough: they reach {} of the highest throughput, {} Gbit/s.",
-            units::size(smallest.size),
-            share(smallest),
-            figure(top.gbits.mean)
-        );
-        return (least.size == smallest.size).then(|| Advice { about: About::Size, text, settings: vec![] });
+    // The smallest size, and the next one above those that are good enough.
+    let others: Vec<&Best> = best[..low].first().into_iter().chain(best.get(high + 1)).collect();
+    if others.is_empty() {
+        let text = format!("Messages from {} on are large enough: {reach}.", units::size(best[0].size));
+        return Some(Advice::without_settings(About::Size, text));
     }
-    let text = format!(
-        "Send messages of {} or more: they reach {} of the highest throughput, {} Gbit/s; messages of {} reach {}.",
-        units::size(least.size),
-        share(least),
-        figure(top.gbits.mean),
-        units::size(smallest.size),
-        share(smallest)
-    );
-    Some(Advice { about: About::Size, text, settings: named::size(least.size) })
+    let apart =
+        |other: &&Best| other.gbits.interval.zip(top.gbits.interval).is_some_and(|([_, high], [low, _])| high < low);
+    if !others.iter().all(apart) {
+        return None;
+    }
+    let sizes = match (low, high) {
+        (_, high) if high + 1 == best.len() => format!("{} or more", units::size(best[low].size)),
+        (low, high) if low == high => units::size(best[low].size),
+        (low, high) => format!("{} to {}", units::size(best[low].size), units::size(best[high].size)),
+    };
+    let others: Vec<String> = others
+        .into_iter()
+        .map(|other| format!("messages of {} reach {}", units::size(other.size), share(other)))
+        .collect();
+    let text = format!("Send messages of {sizes}: {reach}; {}.", others.join(", and "));
+    Some(Advice { about: About::Size, text, settings: named::size(best[low].size) })
 }
 
 /// How many messages to keep outstanding.
@@ -52,7 +64,7 @@ pub fn outstanding(findings: &Findings) -> Option<Advice> {
         let one = findings.best.iter().all(|best| best.outstanding == 1);
         let text = "One message at a time is as fast as several: more outstanding messages make no difference that was \
                     measured.";
-        return one.then(|| Advice { about: About::Outstanding, text: text.into(), settings: vec![] });
+        return one.then(|| Advice::without_settings(About::Outstanding, text));
     };
     let best = findings.best.iter().find(|best| best.size == gain.size)?;
     let mut text = format!(
@@ -69,21 +81,29 @@ pub fn outstanding(findings: &Findings) -> Option<Advice> {
         text += &format!(" Too many are slower: {} instead of {} give {}.", worst.setting, worst.against, more(worst));
     }
     let mut settings = named::outstanding(best.size, best.outstanding, most);
-    settings.extend(eight(findings).map(named::nccl).into_iter().flatten());
+    settings.extend(nccl(findings));
     Some(Advice { about: About::Outstanding, text, settings })
 }
 
-fn reaches(best: &Best, top: &Best) -> bool {
-    best.gbits.mean >= LARGE_ENOUGH * top.gbits.mean
-}
-
-/// The smallest size of messages of which eight reach the highest throughput.
-fn eight(findings: &Findings) -> Option<u64> {
+/// NCCL's messages, if eight of a larger size are clearly faster than eight of the default's.
+fn nccl(findings: &Findings) -> Vec<Named> {
     let top = findings.best.iter().map(|best| best.gbits.mean).fold(0.0, f64::max);
-    let mut contests = findings.of_stage(Stage::Outstanding);
-    let enough = contests.find(|measured| {
-        let eight = measured.settings.iter().find(|setting| setting.outstanding == 8);
-        eight.and_then(|setting| setting.gbits).is_some_and(|gbits| gbits.mean >= SAME * top)
+    let eight = |measured: &Measured| {
+        let setting = measured.settings.iter().find(|setting| setting.outstanding == u32::from(named::NCCL_STEPS))?;
+        Some((measured.size, setting.gbits?))
+    };
+    let all: Vec<(u64, Estimate)> = findings.of_stage(Stage::Outstanding).filter_map(eight).collect();
+    // Both sizes have contests of their own, so that there is no ratio of rounds: the intervals are apart.
+    let faster_than = |default: u64, gbits: &Estimate| {
+        let default = all.iter().find(|(size, _)| *size == default).map(|(_, gbits)| gbits);
+        let apart =
+            |other: &Estimate| gbits.interval.zip(other.interval).is_some_and(|([low, _], [_, high])| low > high);
+        default.is_some_and(|other| apart(other) && gbits.mean >= CLEAR * other.mean)
+    };
+    let enough = all.iter().find(|(size, gbits)| {
+        let fits = u64::from(named::NCCL_STEPS) * size <= named::NCCL_MOST;
+        fits && gbits.mean >= SAME * top && faster_than(named::NCCL_CHUNK, gbits)
     });
-    enough.map(|measured| measured.size)
+    let Some((size, gbits)) = enough else { return vec![] };
+    named::nccl(*size, faster_than(named::NCCL_SEND_CHUNK, gbits))
 }

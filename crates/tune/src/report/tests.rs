@@ -2,6 +2,8 @@ use super::*;
 use crate::fake::{Adapter, measured};
 use crate::places::Placement;
 use crate::plan::Plan;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 
 fn report() -> Report {
     let named = |name: &str| Placement { name: name.into(), ..Placement::default() };
@@ -38,35 +40,66 @@ fn the_page_loads_nothing_and_closes_its_tags() {
     assert!(outside.iter().all(|word| !html.contains(word)), "the page loads another file");
 }
 
+/// The names of fields of each object, such as "best[]: cpu_per_gb gbits".
+fn fields(value: &Value, path: &str, all: &mut BTreeMap<String, BTreeSet<String>>) {
+    match value {
+        Value::Object(object) => {
+            for (name, value) in object {
+                let separator = if path.is_empty() { "" } else { "." };
+                fields(value, &format!("{path}{separator}{name}"), all);
+                all.entry(path.into()).or_default().insert(name.clone());
+            }
+        }
+        Value::Array(array) => array.iter().for_each(|value| fields(value, &format!("{path}[]"), all)),
+        _ => {}
+    }
+}
+
 #[test]
-fn json_has_stable_names() {
+fn json_has_the_names_of_its_format() {
     let report = report();
-    let value: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
-    let names: Vec<&String> = value.as_object().unwrap().keys().collect();
-    let expected = [
-        "advice",
-        "best",
-        "effects",
-        "equation1",
-        "equation2",
-        "failures",
-        "format",
-        "measured",
-        "method",
-        "runs",
-        "seconds",
-        "subject",
-    ];
-    assert_eq!(
-        {
-            let mut names = names;
-            names.sort();
-            names
-        },
-        expected.each_ref().map(|name| *name)
-    );
+    let value: Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+    let mut all = BTreeMap::new();
+    fields(&value, "", &mut all);
+    let line = |(path, names): (String, BTreeSet<String>)| {
+        format!("{path}: {}\n", names.into_iter().collect::<Vec<_>>().join(" "))
+    };
+    let all: String = all.into_iter().map(line).collect();
+    assert_eq!(value["format"], 1);
+    assert_eq!(all, FORMAT_1, "a name has changed: this is another format");
     assert_eq!(value["best"][0]["size"], 32768);
-    assert_eq!(value["effects"][0]["stage"], "outstanding");
+    let effect = &value["effects"][0];
+    assert_eq!((effect["stage"].as_str(), effect["role"].as_str()), (Some("outstanding"), Some("best-over-one")));
     let back: Report = serde_json::from_value(value).unwrap();
     assert_eq!(back.advice, report.advice);
 }
+
+/// The names of `--json`, format 1.
+const FORMAT_1: &str = "\
+: advice best effects equation1 equation2 failures format measured method runs seconds subject
+advice[]: about settings text
+advice[].settings[]: note program setting
+best[]: cpu_per_gb gbits outstanding period signal size
+best[].gbits: interval mean median runs
+effects[]: against clear cpu_per_gb cpu_per_gb_against ratio role setting size stage verdict
+effects[].ratio: interval mean rounds
+equation1: fit paper_loss sizes
+equation1.fit: constants fitted_loss held_out_loss loss paper_held_out_loss
+equation1.fit.constants: large least limit most small
+equation1.sizes[]: fitted observed observed_gbits predicted predicted_gbits ratio size
+equation1.sizes[].observed_gbits: interval mean median runs
+equation1.sizes[].predicted_gbits: interval mean median runs
+equation1.sizes[].ratio: interval mean rounds
+equation2[]: gbits outstanding over_every over_half period size
+equation2[].gbits: interval mean median runs
+equation2[].over_every: interval mean rounds
+equation2[].over_half: interval mean rounds
+failures[]: error setting size stage
+measured[]: settings size stage
+measured[].settings[]: cpu_per_gb gbits left_out name offset outstanding polls receiver sender \
+    signal
+measured[].settings[].gbits: interval mean median runs
+measured[].settings[].receiver: cpus node
+measured[].settings[].sender: cpus node
+subject: adapter device namespaces peer peer_device quick weir
+";
