@@ -28,8 +28,9 @@ pub fn size(findings: &Findings) -> Option<Advice> {
     if best.len() < 2 {
         return None;
     }
-    // The smallest size, and the next one above those that are good enough.
-    let others: Vec<&Best> = best[..low].first().into_iter().chain(best.get(high + 1)).collect();
+    // The slowest size below those that are good enough, and the next one above them.
+    let slowest = best[..low].iter().min_by(|a, b| a.gbits.mean.total_cmp(&b.gbits.mean));
+    let others: Vec<&Best> = slowest.into_iter().chain(best.get(high + 1)).collect();
     if others.is_empty() {
         let text = format!("Messages from {} on are large enough: {reach}.", units::size(best[0].size));
         return Some(Advice::without_settings(About::Size, text));

@@ -62,8 +62,8 @@ pub struct Limits {
     pub precision: f64,
 }
 
-/// A candidate below this share of the fastest in each round is out. The reference stays until this is certain: how much
-/// the best number of outstanding messages gains over it is a result, too.
+/// A candidate below this share of the fastest in each round is out. The first and the last stay until this is certain:
+/// how the best number of outstanding messages compares with them is a result, too.
 const HOPELESS: f64 = 0.8;
 /// A smaller effect does not matter, however certain it is.
 const SMALL: f64 = 0.01;
