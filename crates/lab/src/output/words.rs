@@ -24,7 +24,8 @@ pub(super) const SOURCES: &str = "T is T. Fukuoka's master's thesis, “Finding 
     On-Demand Paging of InfiniBand”, 2021. P is “Pitfalls of InfiniBand with On-Demand Paging” by T. Fukuoka, S. Sato \
     and K. Taura, 2021. E is S. Passas' master's thesis, “Analysis and Optimization of Overheads in Communication \
     Protocols Over High Speed Ethernet-based Cluster Interconnects”, University of Crete, 2008. M is “Designing MPI Library \
-    with On-Demand Paging (ODP) of InfiniBand: Challenges and Benefits” by M. Li and others, SC 2016.";
+    with On-Demand Paging (ODP) of InfiniBand: Challenges and Benefits” by M. Li and others, SC 2016. F is “A Performance \
+    Study of InfiniBand Fourteen Data Rate (FDR)” by Q. Liu and R. D. Russell, HPC 2014.";
 
 /// What "18 of 20" means, the values and the charts.
 pub(super) fn seeds_explained() -> String {

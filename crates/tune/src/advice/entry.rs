@@ -40,7 +40,7 @@ pub fn more(effect: &Effect) -> String {
     format!("{amount} % {word} throughput with messages of {size} (95 %: {range})")
 }
 
-/// The effect that is farthest from equality, of those whose setting is not clearly opposite with another size.
+/// The effect that is farthest from equality, of those with a setting that is not clearly opposite with another size.
 pub fn largest<'a>(effects: &[&'a Effect], which: fn(&Effect) -> bool) -> Option<&'a Effect> {
     let opposite = |effect: &Effect| {
         let (faster, slower) = sizes(effects, &effect.setting);
