@@ -40,9 +40,9 @@ impl Confidence {
     /// To leave out a candidate: one of ten candidates must not be left out by chance.
     pub const P99: Confidence = Confidence(0.99);
 
-    /// Of each of so many comparisons, for all of them together to have 99 % (Bonferroni's correction).
+    /// Of each of so many comparisons, for all of them together to have 95 % (Bonferroni's correction).
     pub fn of_each(comparisons: usize) -> Confidence {
-        Confidence(1.0 - 0.01 / comparisons.max(1) as f64)
+        Confidence(1.0 - 0.05 / comparisons.max(1) as f64)
     }
 }
 
@@ -174,7 +174,7 @@ mod tests {
             assert!((found - t).abs() < 6e-4, "{freedom} {confidence}: {found}, {t}");
         }
         assert!(quantile(9, Confidence::of_each(100)) > quantile(9, Confidence::P99));
-        assert_eq!(Confidence::of_each(1), Confidence::P99);
+        assert_eq!(Confidence::of_each(1), Confidence::P95);
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub struct Effect {
     /// Throughput over that of the other setting.
     pub ratio: Ratio,
     pub verdict: Verdict,
-    /// The difference is at least 1 %, and certain with 99 % confidence for all comparisons of the search together:
+    /// The difference is at least 1 %, and certain with 95 % confidence for all comparisons of the search together:
     /// hardly any search has an effect that is clear by chance. Only such effects matter for advice.
     pub clear: bool,
     /// CPU time of both sides, seconds per GB.

@@ -30,7 +30,8 @@ fn settings_without_an_effect_make_no_difference() {
         let mut of = findings.effects.iter().filter(|e| e.role != Role::BestOverOne);
         wrong += u32::from(of.any(|effect| effect.clear));
     }
-    assert!(wrong * 20 < seeds as u32, "{wrong} of {seeds} searches");
+    // One in twenty, and a few more: a contest ends when its intervals are narrow.
+    assert!(wrong * 10 < seeds as u32, "{wrong} of {seeds} searches");
 }
 
 #[test]

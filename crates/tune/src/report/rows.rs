@@ -94,7 +94,7 @@ fn effects(findings: &Findings) -> Table {
         heads: vec!["setting", "against", "throughput", "95 %", "with", "sizes", "CPU s/GB"],
         rows: groups.into_iter().map(row).collect(),
         notes: vec![format!(
-            "The largest effect of each setting, and with how many sizes it is clear: at least 1 %, with 99 % \
+            "The largest effect of each setting, and with how many sizes it is clear: at least 1 %, with 95 % \
              confidence for all comparisons together. CPU: with the setting and with the other. {}",
             findings.method
         )],

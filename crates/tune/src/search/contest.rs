@@ -158,7 +158,7 @@ impl Contest {
         all(true).or_else(|| all(false))
     }
 
-    /// Whether one candidate is clearly faster or slower than the other: by at least 1 %, and with 99 % confidence for
+    /// Whether one candidate is clearly faster or slower than the other: by at least 1 %, and with 95 % confidence for
     /// all comparisons of the search together: hardly any search has an effect that is clear by chance.
     pub fn clear(&self, candidate: &Candidate, against: &Candidate) -> bool {
         let ratio = self.ratio_of_many(candidate, against);
