@@ -1,6 +1,6 @@
 //! `weir-stream`: bytes of all kinds of streams, what each option does, errors that leave the next job alone.
 
-use crate::bed::{Bed, Topology, library};
+use crate::bed::{Bed, Topology, WEIR, library};
 use crate::trial;
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
@@ -28,6 +28,7 @@ pub fn trials() -> Vec<Trial> {
         trial(Topology::Loopback, "weir-stream reports wrong arguments", exit_codes),
         trial(Topology::Loopback, "weir-stream --stay serves one client after another, one of which is killed", stay),
         trial(Topology::Loopback, "weir-stream: a side ends soon after the other is killed", killed),
+        trial(Topology::Loopback, "weir lab runs an experiment with weir-stream", laboratory),
     ];
     everywhere.chain(once).collect()
 }
@@ -292,5 +293,21 @@ fn killed(bed: &Bed) -> Result<()> {
             ensure!(ended.status.code() == Some(2) && said, "--poll {poll}: {}", ended.printed());
         }
     }
+    Ok(())
+}
+
+/// One experiment stands for all that use it; each job once. `fdr-numa` needs two nodes.
+fn laboratory(bed: &Bed) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut command = bed.bare(Side::A, WEIR);
+    command.args(["lab", "run", "fdr-cache", "fdr-numa", "--live", "--trials", "1", "--json", "--out"]);
+    let ended = Child::spawn(command.arg(folder.path()), "weir lab run")?.wait(LIMIT)?.success()?;
+    let shown: Value = serde_json::from_str(&ended.stdout)?;
+    let claims = shown[0]["claims"].as_array().context("no claims")?;
+    ensure!(shown[0]["id"] == "fdr-cache" && claims.iter().all(|claim| claim["weir"].is_number()), "{shown:#}");
+    let rows = std::fs::read_to_string(folder.path().join("fdr-cache.csv"))?;
+    ensure!(rows.contains("1048576,16,8,32,0,one,none"), "{rows}");
+    let one_node = !Path::new("/sys/devices/system/node/node1").exists();
+    ensure!(!one_node || ended.stderr.contains("skipping fdr-numa: it needs two NUMA nodes"), "{}", ended.stderr);
     Ok(())
 }

@@ -27,7 +27,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             axes: "Best B over the size of a message, observed and predicted.",
             shows: "Both are close; at 8 MiB, 1 is observed and 2 predicted.",
             here: "Both axes are logarithmic. Observed is the smallest B with the highest throughput, to 0.2 % (live \
-                   2 %). The third line has constants that fit every other size here.",
+                   2 %). The third line has constants that were fitted to all sizes here.",
             drawings: 1,
         },
         PaperFigure {

@@ -75,15 +75,15 @@ fn live(bench: &Bench<'_>, jobs: &[(Route, Job)]) -> Result<Vec<Found>> {
     let weir = std::env::current_exe().context("cannot find the path of the weir command")?;
     let library = weir_stage::library_folder()?;
     let placed = jobs.iter().any(|(_, job)| job.sender != Place::default() || job.receiver != Place::default());
+    let compared = jobs.iter().any(|(route, _)| *route == Route::BackToBack);
     let mut sessions: Vec<(Route, Session)> = vec![];
     for (route, _) in jobs {
         if sessions.iter().all(|(of, _)| of != route) {
-            let stage = match route {
-                Route::BackToBack => Stage::new(STAGE_MTU)?,
-                Route::Switch => Stage::bridged(STAGE_MTU)?,
-            };
+            // A switch changes nothing where it is not compared with a cable.
+            let bridged = *route == Route::Switch && compared;
+            let stage = if bridged { Stage::bridged(STAGE_MTU)? } else { Stage::new(STAGE_MTU)? };
             let reason = stage.loopback_reason().unwrap_or_default();
-            ensure!(*route == Route::BackToBack || reason.is_empty(), "a bridge needs network namespaces: {reason}");
+            ensure!(!bridged || reason.is_empty(), "a bridge needs network namespaces: {reason}");
             // Jobs with a place choose their cores.
             let stage = if placed { stage.unpinned() } else { stage };
             sessions.push((*route, Session::on_stage(stage, &weir, &library)?));
