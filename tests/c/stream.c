@@ -273,9 +273,11 @@ static void next_client(int listener)
 		if (!(fds[0].revents & POLLIN))
 			continue;
 		side = accept(listener, NULL, NULL);
-		/* A client that is gone already is no reason to end. */
-		if (side < 0)
+		/* A client that is gone already, or no descriptor, is no reason to end. */
+		if (side < 0) {
+			usleep(100000);
 			continue;
+		}
 		side_opened();
 		if (speaks())
 			return;
