@@ -1,6 +1,7 @@
 //! F, equations 1 and 2.
 
-/// The constants of equation 1: best B = min(⌈small / size⌉, most) for sizes up to `limit`, else max(⌈large / size⌉, least).
+/// The constants of equation 1: best B = min(⌈small / size⌉, most) for sizes up to `limit`, else max(⌈large / size⌉,
+/// least).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct BestB {
     /// Bytes outstanding of messages up to `limit` bytes.
@@ -26,12 +27,13 @@ impl BestB {
     }
 }
 
-/// Equation 2: the signalling period S for messages of `size` bytes, `outstanding` of them, and a send queue of `depth` work
-/// requests.
+/// Equation 2: the signalling period S for messages of `size` bytes, `outstanding` of them, and a send queue of
+/// `depth` work requests.
 ///
-/// For 16 Ki < size < 128 Ki the paper prints min(B/2, 1), which is 1 for every B but 1: every work request is signalled. This
-/// is how it is read here, because the text has the same: "some small messages will gain a small performance improvement if
-/// every send WR is signaled". For other sizes it is min(depth/2, depth − B), and at least 1.
+/// For 16 Ki < size < 128 Ki the paper prints min(B/2, 1), which is 1 for every B but 1: every work request is
+/// signalled. This is how it is read here, because the text has the same: "some small messages will gain a small
+/// performance improvement if every send WR is signaled". For other sizes it is min(depth/2, depth − B), and at least
+/// 1.
 pub fn signal_period(size: u64, outstanding: u32, depth: u32) -> u32 {
     if size > 16 << 10 && size < 128 << 10 {
         return 1;

@@ -9,8 +9,8 @@ use std::time::Duration;
 #[derive(Args, Debug, Default)]
 #[command(after_help = HELP)]
 pub struct TuneArgs {
-    /// Measure this device; `system` is the system's first one, `weir` any of Weir's [default: system, or weir if there is
-    /// none]
+    /// Measure this device; `system` is the system's first one, `weir` any of Weir's [default: system, or weir if
+    /// there is none]
     #[arg(long, short, value_name = "NAME")]
     pub device: Option<String>,
     /// The receiver runs on this host, started through ssh, or by you with `weir tune --serve`; without it both sides

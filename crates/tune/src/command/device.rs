@@ -35,8 +35,8 @@ struct Gid {
 }
 
 impl Device {
-    /// The device that the user names. Otherwise the first of the system, and if it has none, Weir's: the one with the address
-    /// `local`, if that is given.
+    /// The device that the user names. Otherwise the first of the system, and if it has none, Weir's: the one with
+    /// the address `local`, if that is given.
     pub fn choose(name: Option<&str>, local: Option<IpAddr>) -> Result<Device> {
         let system = system(Path::new("/sys/class/infiniband"));
         match name {
