@@ -26,8 +26,8 @@ const PAGE: u64 = 4096;
 /// Bytes that a measurement has at least, and messages: enough for each throughput to settle.
 const LEAST_BYTES: u64 = 32 << 20;
 const LEAST_MESSAGES: u64 = 24;
-/// Half of the cable between two hosts, and half of what a switch of F's kind takes (Mellanox SX6036, data sheet:
-/// less than 0.2 µs). The simulator's switch stores a packet before it forwards it, which adds to this.
+/// Half of the cable between two hosts, and half of 0.2 µs for the switch (assumed: F's Mellanox SX6036 forwards a packet
+/// before it has all of it). The simulator's switch stores a packet first, which adds to this.
 const TO_SWITCH: Link = Link { latency: Duration::from_nanos(600), ..Link::FDR };
 /// The NUMA node of the adapter.
 const OWN_NODE: u32 = 0;
