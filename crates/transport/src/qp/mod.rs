@@ -203,6 +203,11 @@ impl Qp {
         }
     }
 
+    /// Whether requests have left that the peer has not acknowledged.
+    pub fn has_unacknowledged(&self) -> bool {
+        self.requester.unacknowledged() > 0
+    }
+
     /// Whether an ACK waits for a request to share a burst with.
     #[inline]
     pub fn has_waiting_ack(&self) -> bool {
