@@ -54,6 +54,9 @@ const ASLEEP: Duration = Duration::from_millis(1);
 /// short turn on another core ends.
 const TRIES: u32 = 200;
 
+/// In this time a peer on this machine would have answered.
+const MOMENT: Duration = Duration::from_micros(300);
+
 /// A posted burst of this many bytes goes out at once.
 const FULL_BURST: u32 = 64 << 10;
 
@@ -121,10 +124,8 @@ impl Adapter {
         }
     }
 
-    /// Takes turns until there was no work for 300 µs, in which a peer on this machine would have answered, for 5 ms
-    /// at most: for control paths that need what is under way.
+    /// Takes turns until there was no work for a moment, for 5 ms at most: for control paths that need what is under way.
     pub fn drive_until_idle(&self) {
-        const MOMENT: Duration = Duration::from_micros(300);
         const AT_MOST: Duration = Duration::from_millis(5);
         let began = clock::now();
         let mut last_work = began;
@@ -140,6 +141,19 @@ impl Adapter {
     pub fn take_packets(&self) {
         if !holds_engine() && self.check().is_ok() {
             self.with_engine(|engine| engine.take_packets(self));
+        }
+    }
+
+    /// Handles the packets that have come by now, and looks again for a moment as long as `waits`. On a busy core a look
+    /// can take longer than that: it looks several times.
+    pub fn take_packets_while(&self, waits: impl Fn() -> bool) {
+        const LOOKS: u32 = 4;
+        self.take_packets();
+        let (began, mut looks) = (clock::now(), 0);
+        while waits() && (looks < LOOKS || clock::now() - began < MOMENT) {
+            std::thread::yield_now();
+            self.take_packets();
+            looks += 1;
         }
     }
 

@@ -20,15 +20,10 @@ use crate::steering::spread::Spread;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 use weir_transport::{
     AttrMask, Data, ModifyError, Mtu, PostError, QpAttr, QpCaps, QpInit, QpState, RecvWr, SendWr, Service, Side,
     Target, Tuning,
 };
-
-/// A QP that ends looks for its last ACKs for so long, and so often: on a busy core a look can take longer.
-const LAST_ACKS: Duration = Duration::from_micros(300);
-const LAST_LOOKS: u32 = 4;
 
 /// Attributes of a new QP.
 #[derive(Clone, Copy, Debug)]
@@ -251,8 +246,9 @@ impl Qp {
         }
         let ends = matches!(attr.qp_state, QpState::Reset | QpState::Error);
         if ends && mask.contains(AttrMask::STATE) {
-            // As on adapters, requests with ACKs that have arrived have succeeded. The QP forgets the ACKs that it owes.
-            self.take_last_acks();
+            // As on adapters, requests with ACKs that have arrived have succeeded. An ACK may have come without being seen:
+            // in a ring that the engine's thread is about to open. The QP forgets the ACKs that it owes.
+            adapter.take_packets_while(|| self.shared.lock().has_unacknowledged());
             adapter.flush();
         }
         // Between turns: a WQE that ends here may be part of a burst that still refers to application memory.
@@ -275,20 +271,6 @@ impl Qp {
             _ => {}
         }
         Ok(())
-    }
-
-    /// Handles the packets that have come by now. An ACK may have come without being seen: in a ring that the engine's
-    /// thread is about to open. So as long as requests are unacknowledged, the thread gets a moment, and this looks again.
-    fn take_last_acks(&self) {
-        let adapter = &self.pd.context.adapter;
-        adapter.take_packets();
-        let began = Instant::now();
-        let mut looks = 0;
-        while self.shared.lock().has_unacknowledged() && (looks < LAST_LOOKS || began.elapsed() < LAST_ACKS) {
-            std::thread::yield_now();
-            adapter.take_packets();
-            looks += 1;
-        }
     }
 
     /// EINVAL for a path MTU above the port's, as on adapters: peers would drop every full packet. If the MTU of the
