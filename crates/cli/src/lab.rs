@@ -187,7 +187,7 @@ fn why_left_out(args: &RunArgs, experiment: &Experiment) -> Option<String> {
         return Some(format!("the simulator cannot run it: {reason}; use --live"));
     }
     if args.live
-        && let Some(reason) = experiments::not_live(experiment)
+        && let Some(reason) = (experiment.not_live)()
     {
         return Some(reason);
     }

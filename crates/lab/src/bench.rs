@@ -157,6 +157,29 @@ impl Bench<'_> {
         Ok(values)
     }
 
+    /// What `work` makes of each item, in their order, on as many threads as the bench has. The last items begin first,
+    /// because they tend to take longer.
+    pub fn on_threads<T: Sync, V: Send>(&self, items: &[T], work: impl Fn(&T) -> V + Sync) -> Vec<V> {
+        (self.progress)(items.len(), 0);
+        let (next, found) = (AtomicUsize::new(items.len()), Mutex::new(vec![]));
+        let take = || {
+            let before = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+            before.ok().map(|left| left - 1)
+        };
+        let run = || {
+            while let Some(at) = take() {
+                let value = work(&items[at]);
+                found.lock().expect("no thread panics with it").push((at, value));
+                (self.progress)(0, 1);
+            }
+        };
+        let threads = self.threads.clamp(1, items.len().max(1));
+        std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(run)));
+        let mut found = found.into_inner().expect("no thread panics with it");
+        found.sort_by_key(|(at, _)| *at);
+        found.into_iter().map(|(_, value)| value).collect()
+    }
+
     /// The outcome of a single run.
     pub fn once(&self, setting: impl Into<Setting>) -> Result<Outcome> {
         let setting = setting.into();

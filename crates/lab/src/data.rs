@@ -17,6 +17,20 @@ pub enum Cell {
     Text(String),
 }
 
+/// With four significant digits.
+pub fn rounded(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(f64::NAN)
+}
+
+/// "32 KiB", "1 MiB"; other numbers of bytes as "100 B".
+pub fn size_name(bytes: u64) -> String {
+    match bytes {
+        b if b >= 1 << 20 && b.is_multiple_of(1 << 20) => format!("{} MiB", b >> 20),
+        b if b >= 1 << 10 && b.is_multiple_of(1 << 10) => format!("{} KiB", b >> 10),
+        b => format!("{b} B"),
+    }
+}
+
 impl Data {
     /// A table without rows.
     pub fn new<const N: usize>(columns: [&'static str; N]) -> Data {

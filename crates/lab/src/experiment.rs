@@ -14,16 +14,21 @@ pub struct Experiment {
     /// Name on the command line, of files and of tests.
     pub id: &'static str,
     pub title: &'static str,
-    /// Its publication: T, P and E, as `experiments.rs` names them.
+    /// Its publication: T, P, E, M or F, as `experiments.rs` names them.
     pub source: &'static str,
-    /// Why the simulator cannot run it; `None` if it can. Two real processes can run every experiment.
+    /// Why the simulator cannot run it; `None` if it can.
     pub not_simulated: Option<&'static str>,
+    /// Why this machine cannot run it live; `None` if it can.
+    pub not_live: fn() -> Option<String>,
     /// What the authors did and found.
     pub paper: &'static str,
     /// The papers' own figures, in the order of the report's drawings.
     pub figures: &'static [PaperFigure],
     /// Its claims are about certain adapters, so that it does not run with `--profile`.
     pub fixed_adapters: bool,
+    /// It is not repeated with other seeds: it judges its claims over seeds of its own, or over many processes, or has
+    /// nothing random.
+    pub one_seed: bool,
     /// Makes all runs and judges the claims.
     pub run: fn(&Bench<'_>) -> Result<Report>,
 }

@@ -127,11 +127,12 @@ pub fn run(experiment: &'static Experiment, bench: &Bench<'_>) -> Result<Done> {
         ensure!(bench.live, "{} does not run on the simulator: {reason}; use --live", experiment.id);
     }
     let began = Instant::now();
+    let seeds = if experiment.one_seed { 1 } else { bench.seeds.max(1) };
     let one = || (experiment.run)(bench).with_context(|| experiment.id.to_owned());
     bench.round.store(0, Ordering::Relaxed);
     let mut report = one()?;
     let mut others = vec![];
-    for round in 1..if has_one_seed(experiment) { 1 } else { bench.seeds } {
+    for round in 1..seeds {
         bench.round.store(round, Ordering::Relaxed);
         others.push(one()?.claims);
     }
@@ -140,7 +141,7 @@ pub fn run(experiment: &'static Experiment, bench: &Bench<'_>) -> Result<Done> {
         experiment,
         report,
         seed: bench.seed,
-        seeds: if has_one_seed(experiment) { 1 } else { bench.seeds.max(1) },
+        seeds,
         simulated: vec![],
         profiles: bench.profiles(),
         trials: bench.counts(),
@@ -148,38 +149,4 @@ pub fn run(experiment: &'static Experiment, bench: &Bench<'_>) -> Result<Done> {
         took: began.elapsed(),
         wakeup: bench.wakeup(),
     })
-}
-
-/// Why this machine cannot run an experiment live; `None` if it can.
-pub fn not_live(experiment: &Experiment) -> Option<String> {
-    (experiment.id == fdr_numa::EXPERIMENT.id).then(fdr_numa::not_live)?
-}
-
-/// Whether an experiment is not repeated with other seeds: it judges its claims over seeds of its own,
-/// or over many processes, or has nothing random.
-fn has_one_seed(experiment: &Experiment) -> bool {
-    let without = [
-        &detectors::EXPERIMENT,
-        &edge_links::EXPERIMENT,
-        &edge_polling::EXPERIMENT,
-        &edge_copies::EXPERIMENT,
-        &edge_schedulers::EXPERIMENT,
-        &edge_latency::EXPERIMENT,
-        &edge_alignment::EXPERIMENT,
-        &mpi_latency::EXPERIMENT,
-        &mpi_bandwidth::EXPERIMENT,
-        &mpi_put::EXPERIMENT,
-        &mpi_get::EXPERIMENT,
-        &mpi_applications::EXPERIMENT,
-        &mpi_pinned::EXPERIMENT,
-        &fdr_connection::EXPERIMENT,
-        &fdr_alignment::EXPERIMENT,
-        &fdr_outstanding::EXPERIMENT,
-        &fdr_cache::EXPERIMENT,
-        &fdr_best_b::EXPERIMENT,
-        &fdr_wait_poll::EXPERIMENT,
-        &fdr_signalling::EXPERIMENT,
-        &fdr_numa::EXPERIMENT,
-    ];
-    without.iter().any(|each| each.id == experiment.id)
 }

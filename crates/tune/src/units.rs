@@ -2,14 +2,7 @@
 
 use std::time::Duration;
 
-/// "32 KiB", "1 MiB"; other numbers of bytes as "100 B".
-pub fn size(bytes: u64) -> String {
-    match bytes {
-        b if b >= 1 << 20 && b.is_multiple_of(1 << 20) => format!("{} MiB", b >> 20),
-        b if b >= 1 << 10 && b.is_multiple_of(1 << 10) => format!("{} KiB", b >> 10),
-        b => format!("{b} B"),
-    }
-}
+pub use weir_lab::data::size_name as size;
 
 /// A size such as `4096`, `32K` or `1M`.
 pub fn parse_size(text: &str) -> Result<u64, String> {

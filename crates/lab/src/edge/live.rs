@@ -21,6 +21,7 @@ const LARGEST: u32 = 8 << 20;
 /// What two processes find for each setting, in their order. A setting that they cannot be set to ([`not_live`]) has NaN for
 /// all values.
 pub fn measure(bench: &Bench<'_>, settings: &[Setting]) -> Result<Vec<Found>> {
+    (bench.progress)(settings.len(), 0);
     let trials = bench.trials(TRIALS);
     bench.note("this machine", trials);
     let mut found = vec![Found::NONE; settings.len()];

@@ -17,6 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Precision and recall of weir analyze",
     source: "no publication",
     not_simulated: None,
+    not_live: || None,
     paper: "No paper has it: T 4.1 says that the pitfalls are hard to detect without the raw packets. Here the simulator \
             draws scenarios from seeds: all adapters, mixes of operations, on-demand paging at either side, losses, \
             bursts, late, repeated and damaged packets, congestion, slow receivers, and peers that stop. Its own log, and \
@@ -26,6 +27,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             used when the detectors were tuned.",
     figures: &[PaperFigure::none("T 4.1: no tool explains what the packets show.", 2)],
     fixed_adapters: true,
+    one_seed: true,
     run,
 };
 

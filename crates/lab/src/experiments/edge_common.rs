@@ -1,7 +1,8 @@
 //! Shared by the experiments of E: runs, curves, CPU time as stacks, and the table of all.
 
 use crate::bench::Bench;
-use crate::data::{Cell, Data};
+pub use crate::data::size_name;
+use crate::data::{Cell, Data, rounded};
 use crate::edge::{self, Cpu, Found, Mechanism, Receiving, Sending, Setting, Test};
 use crate::experiment::Input;
 use crate::figure::{Axis, Panel, Series, Stacks};
@@ -134,15 +135,6 @@ pub fn stacks(title: impl Into<String>, runs: &Runs, side: usize, bars: Vec<(Str
     }
 }
 
-/// "4 KiB", "1 MiB".
-pub fn size_name(size: u32) -> String {
-    match size {
-        ..1024 => format!("{size} B"),
-        1024..1_048_576 => format!("{} KiB", size >> 10),
-        _ => format!("{} MiB", size >> 20),
-    }
-}
-
 /// The thesis' name of a scheduler.
 pub fn scheduler_name(scheduler: Scheduler) -> &'static str {
     match scheduler {
@@ -204,11 +196,6 @@ fn receiver_name(receiving: Receiving) -> String {
         Receiving::Remapped(flush) => format!("remaps, {flush:?} flush").to_lowercase(),
         Receiving::Skipped => "no copy".to_owned(),
     }
-}
-
-/// With four significant digits.
-fn rounded(value: f64) -> f64 {
-    format!("{value:.3e}").parse().unwrap_or(f64::NAN)
 }
 
 /// Settings of all tests and sizes.

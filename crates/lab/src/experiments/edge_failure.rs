@@ -7,8 +7,7 @@ use crate::edge::failure::{self, LINKS, Transfer};
 use crate::experiment::{Experiment, PaperFigure, Report};
 use crate::figure::{Axis, Bars, Panel, Series};
 use anyhow::Result;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::Ordering;
 use weir_stage::Failure;
 use weir_transport::edge::Scheduler;
 
@@ -17,6 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "MultiEdge: one of four links fails in mid-transfer",
     source: "E 2.3.1",
     not_simulated: None,
+    not_live: || None,
     paper: "Transfers complete although links fail for a while: a frame that is not acknowledged within a coarse timeout \
             is sent again. The thesis has no measurement of it. The bars are Weir's own: a stall of at most 100 ms, and nine \
             tenths of what the other links carry.",
@@ -25,6 +25,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         DRAWINGS,
     )],
     fixed_adapters: true,
+    one_seed: false,
     run,
 };
 
@@ -163,22 +164,9 @@ fn middle(mut trials: Vec<Transfer>) -> Option<Transfer> {
 }
 
 fn simulated(bench: &Bench<'_>, cases: &[Case]) -> Vec<Transfer> {
-    (bench.progress)(cases.len(), 0);
     bench.note("links of 1 Gbit/s, hosts of no CPU time", 1);
     let seed = bench.seed + u64::from(bench.round.load(Ordering::Relaxed));
-    let (next, found) = (AtomicUsize::new(0), Mutex::new(vec![]));
-    let work = || {
-        let take = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < cases.len());
-        while let Some(at) = take() {
-            let transfer = failure::simulated(cases[at].failure, cases[at].scheduler, seed);
-            found.lock().unwrap_or_else(PoisonError::into_inner).push((at, transfer));
-            (bench.progress)(0, 1);
-        }
-    };
-    std::thread::scope(|scope| (0..bench.threads.max(1)).for_each(|_| _ = scope.spawn(work)));
-    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    found.sort_by_key(|(at, _)| *at);
-    found.into_iter().map(|(_, transfer)| transfer).collect()
+    bench.on_threads(cases, |case| failure::simulated(case.failure, case.scheduler, seed))
 }
 
 /// Gbit/s over time, of all links and of each.

@@ -13,6 +13,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "MultiEdge: one to eight links",
     source: "E fig. 3.1, 3.2",
     not_simulated: None,
+    not_live: || None,
     paper: "WRITEs of one size between two hosts, one-way, two-way and as a ping-pong, over one to eight links \
             of 1 Gbit/s, and over one of 10 Gbit/s, with interrupts and with a copy on each side. One and two \
             links are used in full. Throughput grows up to six links, and is limited by the send path on one \
@@ -46,6 +47,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         },
     ],
     fixed_adapters: true,
+    one_seed: true,
     run,
 };
 
@@ -77,7 +79,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         stacks: [(Test::OneWay, 0), (Test::OneWay, 1), (Test::TwoWay, 0), (Test::PingPong, 0)]
             .map(|(test, side)| {
                 let bar = |links: &Links, size: u32| {
-                    (format!("{}, {}", links.name(), size_name(size)), Setting::base(links.clone(), test, size))
+                    (format!("{}, {}", links.name(), size_name(size.into())), Setting::base(links.clone(), test, size))
                 };
                 let bars = [SHORT, LONG]
                     .iter()

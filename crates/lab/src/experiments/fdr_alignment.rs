@@ -12,6 +12,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "FDR: messages that do not begin with a cache line",
     source: "F fig. 2, 3",
     not_simulated: None,
+    not_live: || None,
     paper: "Each message has a page-aligned area of its own, and begins at an offset in it. Throughput is better if \
             the offset is a multiple of 64 bytes, the length of a cache line: by 5 to 23 % with 512 KiB, where it \
             makes little difference with one outstanding message and up to 20 % less from 4 on; by 40 % with 8 MiB, \
@@ -33,6 +34,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         },
     ],
     fixed_adapters: true,
+    one_seed: true,
     run,
 };
 
@@ -118,12 +120,5 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             Claim::within(Predicted, name, 1.0, (0.85, 1.15), cpu_differs(size), "times").from("F fig. 3")
         }));
     }
-    Ok(Report {
-        claims: super::fdr_common::claims(bench, claims, LIVE),
-        inputs: inputs(bench),
-        panels: [SIZES.map(throughput), SIZES.map(cpu)].concat(),
-        data: data(&runs),
-        not_live: NOT_LIVE,
-        ..Report::default()
-    })
+    Ok(report(bench, claims, LIVE, [SIZES.map(throughput), SIZES.map(cpu)].concat(), &runs))
 }

@@ -17,6 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "FDR: the best number of outstanding messages",
     source: "F eq. 1, fig. 8",
     not_simulated: None,
+    not_live: || None,
     paper: "Equation 1 predicts the number of outstanding messages (B) with the highest throughput: min(⌈3 Mi / \
             size⌉, 128) up to 128 KiB, max(⌈4 Mi / size⌉, 2) above. In most cases it has the highest throughput that \
             was observed; for a few sizes it is at worst 1 % lower, and 3 % lower at 8 MiB, where 2 is predicted and \
@@ -39,6 +40,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         },
     ],
     fixed_adapters: true,
+    one_seed: true,
     run,
 };
 
@@ -159,15 +161,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     if let Some(fitted) = &fitted {
         more.push(("constants", constants_table(fitted, mean_loss(&BestB::PAPER, &curves))));
     }
-    Ok(Report {
-        claims: super::fdr_common::claims(bench, claims, LIVE),
-        inputs: inputs(bench),
-        panels,
-        data: data(&runs),
-        not_live: NOT_LIVE,
-        more,
-        ..Report::default()
-    })
+    Ok(Report { more, ..report(bench, claims, LIVE, panels, &runs) })
 }
 
 /// The paper's constants and the fitted ones, with their mean losses.

@@ -12,6 +12,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "FDR: outstanding messages and the cache",
     source: "F fig. 7",
     not_simulated: None,
+    not_live: || None,
     paper: "Messages of 1 MiB, each with a memory area of its own, or all with the same. With areas of their own, \
             throughput is highest with 4 outstanding messages, drops with 5 and levels off from 6 on. With the same \
             area, it remains at its highest level. (The caption has \"1Mebit messages\"; the text speaks of the 1 \
@@ -24,6 +25,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         drawings: 1,
     }],
     fixed_adapters: true,
+    one_seed: true,
     run,
 };
 
@@ -70,12 +72,5 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             ),
         ]);
     }
-    Ok(Report {
-        claims: super::fdr_common::claims(bench, claims, LIVE),
-        inputs: inputs(bench),
-        panels: vec![panel],
-        data: data(&runs),
-        not_live: NOT_LIVE,
-        ..Report::default()
-    })
+    Ok(report(bench, claims, LIVE, vec![panel], &runs))
 }

@@ -3,7 +3,8 @@
 use crate::bench::Bench;
 use crate::claim::Claim;
 use crate::data::Data;
-use crate::experiment::Input;
+pub use crate::data::{rounded, size_name};
+use crate::experiment::{Input, Report};
 use crate::figure::{Axis, Panel, Series};
 use crate::stream::{Amount, Found, Job, Route, Runs, Sides};
 use std::time::Duration;
@@ -54,11 +55,6 @@ pub fn job(size: u64, outstanding: u32) -> Job {
 /// F's job with busy polling on both sides.
 pub fn polling(size: u64, outstanding: u32) -> Job {
     Job { polls: Sides::BOTH, ..job(size, outstanding) }
-}
-
-/// "32 KiB", "1 MiB".
-pub fn size_name(size: u64) -> String {
-    if size < MI { format!("{} KiB", size >> 10) } else { format!("{} MiB", size >> 20) }
 }
 
 /// Throughput over the number of outstanding messages.
@@ -115,7 +111,7 @@ pub fn cpu_share(found: &Found) -> f64 {
 }
 
 /// All runs.
-pub fn data(runs: &Runs) -> Data {
+fn data(runs: &Runs) -> Data {
     let mut data = Data::new([
         "route",
         "bytes",
@@ -156,11 +152,25 @@ pub fn data(runs: &Runs) -> Data {
     data
 }
 
-/// The claims of a run. Live, throughputs and times of F's machine are left out, and `live` says why others may fail.
-pub fn claims(bench: &Bench<'_>, claims: impl IntoIterator<Item = Claim>, live: &'static str) -> Vec<Claim> {
+/// The report of a run. Live, throughputs and times of F's machine are left out, and `live` says why other claims may
+/// fail.
+pub fn report(
+    bench: &Bench<'_>,
+    claims: impl IntoIterator<Item = Claim>,
+    live: &'static str,
+    panels: Vec<Panel>,
+    runs: &Runs,
+) -> Report {
     let of_machine = |claim: &Claim| matches!(claim.unit, "Gbit/s" | "s");
-    let all = claims.into_iter().filter(|claim| !bench.live || !of_machine(claim));
-    all.map(|claim| claim.lacks_live(bench.live, live)).collect()
+    let claims = claims.into_iter().filter(|claim| !bench.live || !of_machine(claim));
+    Report {
+        claims: claims.map(|claim| claim.lacks_live(bench.live, live)).collect(),
+        inputs: if bench.live { vec![] } else { INPUTS.to_vec() },
+        panels,
+        data: data(runs),
+        not_live: NOT_LIVE,
+        ..Report::default()
+    }
 }
 
 /// The highest value; NaN if one of them is.
@@ -179,20 +189,10 @@ pub fn spread(values: &[f64]) -> f64 {
     (most(values.iter().copied()) / least(values.iter().copied()) - 1.0) * 100.0
 }
 
-/// With four significant digits.
-pub fn rounded(value: f64) -> f64 {
-    format!("{value:.3e}").parse().unwrap_or(f64::NAN)
-}
-
 /// Why a live run has fewer claims.
-pub const NOT_LIVE: &str =
-    "Claims about absolute throughputs and times are those of F's machine, and are simulated only.";
+const NOT_LIVE: &str = "Claims about absolute throughputs and times are those of F's machine, and are simulated only.";
 
-/// What the simulated hosts take from F as it is; a live run takes nothing.
-pub fn inputs(bench: &Bench<'_>) -> Vec<Input> {
-    if bench.live { vec![] } else { INPUTS.to_vec() }
-}
-
+/// What the simulated hosts take from F as it is.
 const INPUTS: [Input; 8] = [
     Input {
         name: "throughput of aligned messages, polled",

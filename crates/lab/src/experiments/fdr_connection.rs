@@ -13,6 +13,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "FDR: through a switch or back to back",
     source: "F fig. 1",
     not_simulated: None,
+    not_live: || None,
     paper: "One-way WRITEs with immediate data of 256 KiB and 1 MiB over the number of outstanding messages, through \
             a switch and back to back. Both curves overlap, whatever the size and the number. With 1 MiB, 4 \
             outstanding messages have the highest throughput, about 49 Gbit/s; from 5 on it is about 46.",
@@ -24,6 +25,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         drawings: 2,
     }],
     fixed_adapters: true,
+    one_seed: true,
     run,
 };
 
@@ -60,12 +62,5 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         Claim::near(Calibrated, "1 MiB, 5 outstanding", 46.0, 0.03, mib(5), "Gbit/s").from("F 3.4"),
         Claim::near(Calibrated, "1 MiB, 8 outstanding", 46.0, 0.03, mib(8), "Gbit/s").from("F 3.4"),
     ];
-    Ok(Report {
-        claims: super::fdr_common::claims(bench, claims, LIVE),
-        inputs: inputs(bench),
-        panels: SIZES.map(panel).into(),
-        data: data(&runs),
-        not_live: NOT_LIVE,
-        ..Report::default()
-    })
+    Ok(report(bench, claims, LIVE, SIZES.map(panel).into(), &runs))
 }

@@ -15,6 +15,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "FDR: the NUMA node of programs and memory",
     source: "F fig. 12, 13",
     not_simulated: None,
+    not_live,
     paper: "Two nodes, of which one has the adapter. With affinity, a side's program and memory are on the adapter's \
             node. On the first pair of machines only the receiver's affinity helps, at 7 of the sizes; the sender's \
             alone makes throughput lower in most cases; both together change nothing. On a second, nearly identical \
@@ -38,6 +39,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         },
     ],
     fixed_adapters: true,
+    one_seed: true,
     run,
 };
 
@@ -116,18 +118,11 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         .conflicts(CONFLICT)
         .lacks(LACKS),
     ];
-    Ok(Report {
-        claims: super::fdr_common::claims(bench, claims, LIVE),
-        inputs: inputs(bench),
-        panels: vec![panel],
-        data: data(&runs),
-        not_live: NOT_LIVE,
-        ..Report::default()
-    })
+    Ok(report(bench, claims, LIVE, vec![panel], &runs))
 }
 
 /// Why this machine cannot run it live.
-pub fn not_live() -> Option<String> {
+fn not_live() -> Option<String> {
     (nodes() < 2).then(|| "it needs two NUMA nodes, and this machine has one; the simulator has two".into())
 }
 

@@ -13,6 +13,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "FDR: message sizes and outstanding messages",
     source: "F fig. 4, 5, 6",
     not_simulated: None,
+    not_live: || None,
     paper: "Messages of 32 KiB and more, wait-wakeup. One message of 32 KiB at a time has 10 Gbit/s, 16 or 32 of \
             them have more than 45. Above 8 MiB the number makes almost no difference. 64 GiB in messages of 32 KiB \
             take close to 60 s one at a time, with close to 20 s of CPU time, and around 12 s with 32 outstanding. \
@@ -41,6 +42,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         },
     ],
     fixed_adapters: true,
+    one_seed: true,
     run,
 };
 
@@ -117,16 +119,15 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             .from("F fig. 6"),
     ];
     let seconds = |what: &str| Axis::linear(what).showing(0.0, 0.0);
-    Ok(Report {
-        claims: super::fdr_common::claims(bench, claims, LIVE),
-        inputs: inputs(bench),
-        panels: vec![
+    Ok(report(
+        bench,
+        claims,
+        LIVE,
+        vec![
             panel("Throughput", gbits(), throughput),
             panel("CPU time", seconds("CPU seconds for 64 GiB"), cpu_of_all),
             panel("Elapsed time", seconds("seconds for 64 GiB"), time_of_all),
         ],
-        data: data(&runs),
-        not_live: NOT_LIVE,
-        ..Report::default()
-    })
+        &runs,
+    ))
 }

@@ -14,6 +14,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "FDR: how often a send work request is signalled",
     source: "F eq. 2, fig. 11",
     not_simulated: None,
+    not_live: || None,
     paper: "Wait-wakeup with the predicted best B: every work request signalled, every B/2-th, or every S-th by \
             equation 2, which is min(B/2, 1) for 16 Ki < size < 128 Ki and min(SQ/2, SQ − B) for other sizes. The \
             first is 1 for every B but 1, and is read so: every work request is signalled. Throughput is highest \
@@ -27,6 +28,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         drawings: 1,
     }],
     fixed_adapters: true,
+    one_seed: true,
     run,
 };
 
@@ -105,12 +107,5 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             "%",
         ),
     ];
-    Ok(Report {
-        claims: super::fdr_common::claims(bench, claims, LIVE),
-        inputs: inputs(bench),
-        panels: vec![panel],
-        data: data(&runs),
-        not_live: NOT_LIVE,
-        ..Report::default()
-    })
+    Ok(report(bench, claims, LIVE, vec![panel], &runs))
 }

@@ -13,6 +13,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "FDR: wait-wakeup or busy polling",
     source: "F fig. 9, 10",
     not_simulated: None,
+    not_live: || None,
     paper: "The highest throughput of each size with both ways to notice completions. Polling has slightly more than \
             50 Gbit/s in most cases, and 47 above 8 MiB, because of the cache. Wait-wakeup has slightly less than \
             50, never as much as polling. Polling takes 100 % of the CPU; wait-wakeup takes less with larger \
@@ -34,6 +35,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         },
     ],
     fixed_adapters: true,
+    one_seed: true,
     run,
 };
 
@@ -122,15 +124,14 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         let claim = Claim::at_least(Predicted, "polling: CPU usage, lowest", "always 100 %", 95.0, lowest, "%");
         claims.push(claim.from("F fig. 10"));
     }
-    Ok(Report {
-        claims: super::fdr_common::claims(bench, claims, LIVE),
-        inputs: inputs(bench),
-        panels: vec![
+    Ok(report(
+        bench,
+        claims,
+        LIVE,
+        vec![
             over_sizes("Highest throughput", super::fdr_common::gbits(), lines(&gbits)),
             over_sizes("CPU usage", Axis::linear("% of a core").showing(0.0, 100.0), lines(&cpu)),
         ],
-        data: data(&runs),
-        not_live: NOT_LIVE,
-        ..Report::default()
-    })
+        &runs,
+    ))
 }

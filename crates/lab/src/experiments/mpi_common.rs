@@ -3,6 +3,7 @@
 use crate::bench::Bench;
 use crate::claim::{Claim, Kind::Predicted, Kind::Shaped};
 use crate::data::Data;
+pub use crate::data::rounded;
 use crate::experiment::{Input, PaperFigure, Report};
 use crate::figure::{Axis, Panel, Series};
 use crate::mpi::measure::{self, ADAPTER, Found, Run};
@@ -127,11 +128,6 @@ impl Curves {
 /// Rounds of a benchmark of latency, as the OSU benchmarks have by default: 1000, and 100 of long messages.
 pub fn rounds(size: u64) -> u32 {
     if size < RENDEZVOUS { 1000 } else { 100 }
-}
-
-/// With four significant digits.
-pub fn rounded(value: f64) -> f64 {
-    format!("{value:.3e}").parse().unwrap_or(f64::NAN)
 }
 
 /// What the model takes from M as it is.

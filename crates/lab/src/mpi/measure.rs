@@ -3,8 +3,7 @@
 use super::script::Script;
 use super::world::{Cluster, Sums, World};
 use crate::bench::Bench;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use weir_msg::{Scheme, Settings};
 
 /// The adapter of all runs.
@@ -107,21 +106,6 @@ fn average(marks: &[f64]) -> f64 {
 
 /// What comes of each run, in their order, on as many threads as the bench has.
 pub fn all(bench: &Bench<'_>, runs: &[Run]) -> Vec<Found> {
-    (bench.progress)(runs.len(), 0);
     bench.note(ADAPTER, 1);
-    let (next, found) = (AtomicUsize::new(0), Mutex::new(vec![]));
-    let work = || {
-        // Later runs tend to take longer.
-        let take = || (next.fetch_add(1, Ordering::Relaxed) + 1..=runs.len()).next().map(|n| runs.len() - n);
-        while let Some(at) = take() {
-            let result = runs[at].found();
-            found.lock().unwrap_or_else(PoisonError::into_inner).push((at, result));
-            (bench.progress)(0, 1);
-        }
-    };
-    let threads = bench.threads.clamp(1, runs.len().max(1));
-    std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
-    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    found.sort_by_key(|(at, _)| *at);
-    found.into_iter().map(|(_, result)| result).collect()
+    bench.on_threads(runs, Run::found)
 }

@@ -4,8 +4,7 @@ use super::sim::{ADAPTER, Route, Simulated};
 use super::{Found, Job, Measure, Place, Session, SideFound};
 use crate::bench::Bench;
 use anyhow::{Context, Result, ensure};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use weir_stage::Stage;
 
 /// Live runs of a job, of which the median counts.
@@ -26,7 +25,6 @@ impl Runs {
                 once.push(job);
             }
         });
-        (bench.progress)(once.len(), 0);
         let found = if bench.live { live(bench, &once)? } else { simulated(bench, &once)? };
         Ok(Runs(once.into_iter().zip(found).map(|((route, job), found)| (route, job, found)).collect()))
     }
@@ -50,26 +48,15 @@ impl Runs {
 fn simulated(bench: &Bench<'_>, jobs: &[(Route, Job)]) -> Result<Vec<Found>> {
     bench.note(ADAPTER, 1);
     let profile = Arc::new(weir_profiles::load(ADAPTER)?);
-    let next = AtomicUsize::new(0);
-    let found: Mutex<Vec<(usize, Result<Found>)>> = Mutex::new(vec![]);
-    let work = || {
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some((route, job)) = jobs.get(at) else { return };
-            let result = Simulated::new(profile.clone(), *route).measure(job).with_context(|| format!("{job:?}"));
-            found.lock().expect("no thread panics with it").push((at, result));
-            (bench.progress)(0, 1);
-        }
+    let found = |(route, job): &(Route, Job)| {
+        Simulated::new(profile.clone(), *route).measure(job).with_context(|| format!("{job:?}"))
     };
-    let threads = bench.threads.clamp(1, jobs.len().max(1));
-    std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
-    let mut found = found.into_inner().expect("no thread panics with it");
-    found.sort_by_key(|(at, _)| *at);
-    found.into_iter().map(|(_, result)| result).collect()
+    bench.on_threads(jobs, found).into_iter().collect()
 }
 
 /// In rounds, of which every other goes backwards: what drifts does not favour a job.
 fn live(bench: &Bench<'_>, jobs: &[(Route, Job)]) -> Result<Vec<Found>> {
+    (bench.progress)(jobs.len(), 0);
     let trials = bench.trials(TRIALS);
     bench.note("this machine", trials);
     let weir = std::env::current_exe().context("cannot find the path of the weir command")?;
