@@ -16,6 +16,7 @@ use weir_lab::micro::Runner;
 use weir_lab::micro::live::Live;
 use weir_lab::micro::sim::Simulated;
 use weir_lab::output;
+use weir_lab::software::Software;
 
 /// Arguments of `weir lab`.
 #[derive(Args, Debug)]
@@ -77,6 +78,8 @@ struct RunArgs {
     /// First seed of all random choices; simulations with the same seed give the same results
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    software: SoftwareArgs,
     /// Folder for data, figures and claims
     #[arg(long, value_name = "DIR", default_value = "weir-lab")]
     out: PathBuf,
@@ -89,6 +92,30 @@ struct RunArgs {
     /// Also write README.md, an index of the figures in Markdown
     #[arg(long)]
     markdown: bool,
+}
+
+/// The applications of the thesis, which Weir does not include.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Applications of the thesis, run live")]
+struct SoftwareArgs {
+    /// A checkout of ArgoDSM, for the experiment `argo`: git clone https://github.com/etascale/argodsm DIR; git -C DIR
+    /// submodule update --init submodules/qd. It is built in DIR/build/weir
+    #[arg(long, value_name = "DIR")]
+    argodsm: Option<PathBuf>,
+    /// A checkout of SparkUCX, for the experiment `spark`: git clone https://github.com/openucx/sparkucx DIR. Maven builds it
+    /// in DIR/target, and gets Spark from Maven Central
+    #[arg(long, value_name = "DIR")]
+    sparkucx: Option<PathBuf>,
+    /// Installation of UCX for both [default: the system's]. Releases 1.11 to 1.14 are not fit for memory on demand, Debian
+    /// 12's among them
+    #[arg(long, value_name = "PREFIX")]
+    ucx: Option<PathBuf>,
+    /// Development kit of Java 8 to 13 for SparkUCX [default: JAVA_HOME, or one in /usr/lib/jvm]
+    #[arg(long, value_name = "HOME")]
+    java: Option<PathBuf>,
+    /// Few runs of small inputs: each of both experiments takes less than five minutes on two cores
+    #[arg(long)]
+    quick: bool,
 }
 
 /// Runs `weir lab`. A claim that does not hold does not make the command fail.
@@ -133,6 +160,25 @@ fn scenario(args: &ScenarioArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+impl SoftwareArgs {
+    fn software(&self) -> Software {
+        Software {
+            argodsm: self.argodsm.clone(),
+            sparkucx: self.sparkucx.clone(),
+            ucx: self.ucx.clone(),
+            java: self.java.clone(),
+            quick: self.quick,
+        }
+    }
+}
+
+impl RunArgs {
+    /// Whether it runs live: applications do without being told.
+    fn is_live(&self) -> bool {
+        self.live || (!self.sim && (self.software.argodsm.is_some() || self.software.sparkucx.is_some()))
+    }
+}
+
 fn run_all(args: &RunArgs) -> Result<ExitCode> {
     let chosen = experiments::select(&args.ids)?;
     if let Some(profile) = &args.profile {
@@ -148,12 +194,16 @@ fn run_all(args: &RunArgs) -> Result<ExitCode> {
     for LeftOut { experiment, why } in &left_out {
         eprintln!("weir lab: skipping {}: {why}", experiment.id);
     }
-    let option = if args.live || args.profile.is_some() { "omit --live or --profile" } else { "add --live" };
-    ensure!(!wanted.is_empty(), "all chosen experiments were skipped; {option}");
+    let option = match () {
+        () if left_out.iter().any(|left| left.why.contains("use --live")) => "; add --live",
+        () if args.profile.is_some() => "; omit --live or --profile",
+        () => "",
+    };
+    ensure!(!wanted.is_empty(), "all chosen experiments were skipped{option}");
     let mut all = vec![];
     for experiment in wanted {
-        let mut done = run_one(args, args.live, experiment)?;
-        if args.live && experiment.not_simulated.is_none() {
+        let mut done = run_one(args, args.is_live(), experiment)?;
+        if args.is_live() && experiment.not_simulated.is_none() {
             done.simulated = run_one(args, false, experiment)?.report.claims;
         }
         output::write(&args.out, &done).with_context(|| format!("--out {}", args.out.display()))?;
@@ -183,11 +233,11 @@ fn run_all(args: &RunArgs) -> Result<ExitCode> {
 
 /// Why an experiment does not run with these arguments; `None` if it does.
 fn why_left_out(args: &RunArgs, experiment: &Experiment) -> Option<String> {
-    if let Some(reason) = experiment.not_simulated.filter(|_| !args.live) {
+    if let Some(reason) = experiment.not_simulated.filter(|_| !args.is_live()) {
         return Some(format!("the simulator cannot run it: {reason}; use --live"));
     }
-    if args.live
-        && let Some(reason) = (experiment.not_live)()
+    if args.is_live()
+        && let Some(reason) = (experiment.not_live)(&args.software.software())
     {
         return Some(reason);
     }
@@ -227,6 +277,7 @@ fn run_one(args: &RunArgs, live: bool, experiment: &'static Experiment) -> Resul
         round: AtomicU32::new(0),
         live,
         shrink: if live { 8 } else { 1 },
+        software: args.software.software(),
         progress: &|planned, done| {
             bar.inc_length(planned as u64);
             bar.inc(done as u64);

@@ -8,10 +8,10 @@ use crate::request::{Kind, Remote};
 /// What the caller should do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Post a READ or WRITE of no bytes, without a completion, and enter it with [`posted_dummy`]. To no bytes
-    /// no check of address and key applies (IBTA C9-88), and the program's own requests show that the peer permits the
-    /// kind.
-    Dummy { kind: Kind, remote: Remote },
+    /// Post a READ or WRITE of no bytes, and enter it with [`posted_dummy`]. To no bytes no check of address and key
+    /// applies (IBTA C9-88), and the program's own requests show that the peer permits the kind. `signaled`: with a
+    /// completion, which tells that the program's requests before it are over; otherwise it needs none.
+    Dummy { kind: Kind, remote: Remote, signaled: bool },
     /// Start the QP again, as the description of the crate says; or call [`cannot_start_again`].
     StartAgain,
 }

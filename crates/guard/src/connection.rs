@@ -53,6 +53,16 @@ pub struct Connection<T> {
     starts: u32,
 }
 
+/// What a program waits for.
+struct Waits {
+    /// When the adapter could begin with it.
+    since: u64,
+    /// Bytes of all open requests up to it.
+    bytes: u64,
+    /// No open request of the program has a completion.
+    silent: bool,
+}
+
 impl<T> Connection<T> {
     /// Of a QP that is not connected.
     pub fn new(guards: Guards) -> Connection<T> {
@@ -185,30 +195,28 @@ impl<T> Connection<T> {
 
     /// When to call [`Connection::poll`] next; `None`: not before the next post.
     pub fn next(&self) -> Option<u64> {
-        let (since, bytes) = self.oldest()?;
-        let dummy = self.may_post_dummy().then(|| self.dummy_at(since, bytes));
-        [dummy, self.stuck_at(since, bytes)].into_iter().flatten().min()
+        let waits = self.waits()?;
+        let dummy = self.may_post_dummy().then(|| self.dummy_at(&waits));
+        [dummy, self.stuck_at(&waits)].into_iter().flatten().min()
     }
 
     /// What to do now.
     pub fn poll(&mut self, now: u64) -> Option<Action> {
-        let (since, bytes) = self.oldest()?;
-        if self.stuck_at(since, bytes).is_some_and(|at| now >= at) {
+        let waits = self.waits()?;
+        if self.stuck_at(&waits).is_some_and(|at| now >= at) {
             return Some(Action::StartAgain);
         }
-        if self.may_post_dummy() && now >= self.dummy_at(since, bytes) {
-            return Some(match self.write {
-                // READs wait for a free place among those that the peer serves at once, WRITEs do not.
-                Some(remote) => Action::Dummy { kind: Kind::Write, remote },
-                None => Action::Dummy { kind: Kind::Read, remote: self.read },
-            });
+        if self.may_post_dummy() && now >= self.dummy_at(&waits) {
+            // READs wait for a free place among those that the peer serves at once, WRITEs do not.
+            let (kind, remote) = self.write.map_or((Kind::Read, self.read), |remote| (Kind::Write, remote));
+            return Some(Action::Dummy { kind, remote, signaled: waits.silent });
         }
         None
     }
 
     /// Whether the QP can start again now, after the caller has reported all completions that there were.
     pub fn may_start_again(&self, now: u64) -> bool {
-        self.oldest().and_then(|(since, bytes)| self.stuck_at(since, bytes)).is_some_and(|at| now >= at)
+        self.waits().and_then(|waits| self.stuck_at(&waits)).is_some_and(|at| now >= at)
     }
 
     /// The open requests that would go to pinned memory, and do not yet.
@@ -286,9 +294,9 @@ impl<T> Connection<T> {
         self.open.drain(..).filter(|open| !open.dummy).filter_map(|open| open.request).for_each(&mut each);
     }
 
-    /// Whether no request of the program is open that has a completion.
+    /// Whether there is nothing to wait for: until the next post.
     pub fn is_idle(&self) -> bool {
-        self.open.iter().all(|open| open.dummy || open.request.as_ref().is_none_or(|request| !request.signaled))
+        self.waits().is_none_or(|waits| waits.silent && !self.may_post_dummy())
     }
 
     /// Whether a READ into pinned memory is open: the program's memory does not have its data yet.
@@ -347,37 +355,41 @@ impl<T> Connection<T> {
         self.open.drain(..ended);
     }
 
-    /// Since when the adapter serves the oldest request with a completion, and how many bytes it serves for it.
-    fn oldest(&self) -> Option<(u64, u64)> {
+    /// What the program waits for: the oldest request with a completion. Without one, the last request, which has none, so
+    /// that only a dummy with a completion tells that it is over.
+    fn waits(&self) -> Option<Waits> {
         if !self.ready {
             return None;
         }
-        let waits = |open: &Open<T>| !open.dummy && open.request.as_ref().is_some_and(|request| request.signaled);
-        let at = self.open.iter().position(waits)?;
-        Some((self.open[at].at.max(self.served_until), self.bytes(at)))
+        let theirs = |open: &Open<T>| !open.dummy && open.request.is_some();
+        let signaled = self.open.iter().position(|open| theirs(open) && !open.is_silent());
+        let silent = signaled.is_none();
+        let at = signaled.or_else(|| self.open.iter().rposition(theirs).filter(|_| self.guards.dummy))?;
+        Some(Waits { since: self.open[at].at.max(self.served_until), bytes: self.bytes(at), silent })
     }
 
     fn may_post_dummy(&self) -> bool {
         self.guards.dummy && self.dummies < SPARE
     }
 
-    fn dummy_at(&self, since: u64, bytes: u64) -> u64 {
+    fn dummy_at(&self, waits: &Waits) -> u64 {
         match self.since_completion {
-            0 => since + self.patience.dummy_after(bytes),
+            0 => waits.since + self.patience.dummy_after(waits.bytes),
             nth => self.last_dummy + self.patience.next_dummy_after(nth),
         }
     }
 
     /// When the oldest request is to start again, if that is possible: a READ into ODP memory. Where the peer has lost
     /// requests behind it, a second start makes up for the loss.
-    fn stuck_at(&self, since: u64, bytes: u64) -> Option<u64> {
+    fn stuck_at(&self, waits: &Waits) -> Option<u64> {
         let mut open = self.open.iter().filter(|open| open.request.is_some() && !open.dummy);
         let oldest = open.next().filter(|open| self.starts < STARTS && !open.barred)?;
         let possible = self.guards.reissue
+            && !waits.silent
             && self.complete
             && oldest.request.as_ref().is_some_and(|request| request.on_demand)
             && self.open.iter().all(|open| open.request.as_ref().is_some_and(|request| request.repeatable));
-        possible.then(|| since + (self.patience.stuck_after(bytes) << self.starts))
+        possible.then(|| waits.since + (self.patience.stuck_after(waits.bytes) << self.starts))
     }
 }
 
@@ -436,7 +448,7 @@ mod tests {
         assert_eq!(connection.next(), Some(2 * MS));
         assert_eq!(connection.poll(2 * MS - 1), None);
         let remote = Remote { addr: 0x1000, rkey: 7 };
-        assert_eq!(connection.poll(2 * MS), Some(Action::Dummy { kind: Kind::Read, remote }));
+        assert_eq!(connection.poll(2 * MS), Some(Action::Dummy { kind: Kind::Read, remote, signaled: false }));
         let dummy = Request { signaled: false, ..request(u64::MAX, Kind::Read, 0) };
         for nth in 0..SPARE {
             let at = connection.next().expect("another dummy");
@@ -457,6 +469,41 @@ mod tests {
         assert_eq!(connection.completed(41 * MS, u64::MAX, false, |_, good| over.push(good)), Completed::Dummy);
         assert_eq!(over, [false]);
         assert_eq!(connection.next(), None, "the QP has failed");
+    }
+
+    /// UCX asks for few completions: its last SEND may be lost without any other request behind it.
+    #[test]
+    fn a_dummy_with_a_completion_follows_requests_without_one() {
+        let mut connection = connection("dummy");
+        connection.post(0, request(1, Kind::Read, 8));
+        complete(&mut connection, MS, 1);
+        let silent = |wr_id| Request { signaled: false, ..request(wr_id, Kind::Send, 8) };
+        connection.post(2 * MS, silent(2));
+        connection.post(3 * MS, silent(3));
+        assert!(!connection.is_idle());
+        assert_eq!(connection.next(), Some(5 * MS), "from the last post");
+        let remote = Remote { addr: 0x1000, rkey: 7 };
+        assert_eq!(connection.poll(5 * MS), Some(Action::Dummy { kind: Kind::Read, remote, signaled: true }));
+        let dummy = |signaled| Request { signaled, ..request(u64::MAX, Kind::Read, 0) };
+        connection.posted_dummy(5 * MS, dummy(true));
+        // The dummy may be lost, too.
+        assert_eq!(connection.next(), Some(7 * MS));
+        assert_eq!(complete(&mut connection, 6 * MS, u64::MAX), (Completed::Dummy, vec![2, 3, u64::MAX]));
+        assert!(connection.is_idle() && connection.next().is_none() && connection.open() == 0);
+        // As many as there are places, then none until the next post.
+        connection.post(10 * MS, silent(4));
+        for _ in 0..SPARE {
+            let at = connection.next().expect("another dummy");
+            connection.posted_dummy(at, dummy(true));
+        }
+        assert!(connection.is_idle() && connection.next().is_none());
+    }
+
+    #[test]
+    fn other_guards_leave_requests_without_completions_alone() {
+        let mut connection = connection("reissue");
+        connection.post(0, Request { signaled: false, ..read(1) });
+        assert!(connection.is_idle() && connection.next().is_none());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::adapter::Adapter;
 use crate::claim::Claim;
 use crate::micro::{Micro, Outcome, Runner, Wakeup};
+use crate::software::Software;
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -27,6 +28,8 @@ pub struct Bench<'a> {
     pub live: bool,
     /// The runs with many QPs have this share of the papers' 8192 operations: 1 of all, 8 of an eighth (live, and in tests).
     pub shrink: u32,
+    /// What the caller has of the papers' applications.
+    pub software: Software,
     /// Called with the number of newly planned runs and of newly finished runs.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
     /// Filled by the runs.
@@ -84,6 +87,7 @@ impl<'a> Bench<'a> {
             round: AtomicU32::new(0),
             live: false,
             shrink: 8,
+            software: Software::default(),
             progress: &|_, _| {},
             seen: Mutex::default(),
         }

@@ -5,6 +5,7 @@ use crate::claim::Claim;
 use crate::data::Data;
 use crate::figure::{Bars, Drawing, Ladder, Panel, Stacks, sheet};
 use crate::micro::Wakeup;
+use crate::software::Software;
 use anyhow::Result;
 use serde::Serialize;
 use std::time::Duration;
@@ -18,8 +19,8 @@ pub struct Experiment {
     pub source: &'static str,
     /// Why the simulator cannot run it; `None` if it can.
     pub not_simulated: Option<&'static str>,
-    /// Why this machine cannot run it live; `None` if it can.
-    pub not_live: fn() -> Option<String>,
+    /// Why this machine cannot run it live, with the software that the caller has; `None` if it can.
+    pub not_live: fn(&Software) -> Option<String>,
     /// What the authors did and found.
     pub paper: &'static str,
     /// The papers' own figures, in the order of the report's drawings.

@@ -5,6 +5,7 @@
 //! paper "Designing MPI Library with On-Demand Paging (ODP) of InfiniBand: Challenges and Benefits" by M. Li and others (2016), F
 //! the paper "A Performance Study of InfiniBand Fourteen Data Rate (FDR)" by Q. Liu and R. Russell (2014).
 
+mod argo;
 mod common;
 mod connectx6;
 mod damming;
@@ -50,6 +51,7 @@ mod odp_send;
 mod odp_write;
 mod pace;
 mod systems;
+mod spark;
 mod timeout;
 mod timeout_floor;
 mod workarounds;
@@ -62,7 +64,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// All experiments.
-pub const ALL: [&Experiment; 42] = [
+pub const ALL: [&Experiment; 44] = [
     &odp_read::EXPERIMENT,
     &odp_send::EXPERIMENT,
     &odp_write::EXPERIMENT,
@@ -74,9 +76,11 @@ pub const ALL: [&Experiment; 42] = [
     &damming_n::EXPERIMENT,
     &damming_else::EXPERIMENT,
     &damming_argo::EXPERIMENT,
+    &argo::EXPERIMENT,
     &flood::EXPERIMENT,
     &flood_pages::EXPERIMENT,
     &flood_write::EXPERIMENT,
+    &spark::EXPERIMENT,
     &connectx6::EXPERIMENT,
     &workarounds::EXPERIMENT,
     &guards::EXPERIMENT,

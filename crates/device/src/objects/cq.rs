@@ -97,13 +97,19 @@ impl Cq {
         Ok(found)
     }
 
-    /// Requests one event for the next completion (or the next solicited one). EIO if the adapter has failed, because
-    /// no more completions come then.
+    /// Requests one event for the next completion (or the next solicited one), or for one that has come after the last event
+    /// and was not polled. EIO if the adapter has failed, because no more completions come then.
     pub fn arm(&self, solicited_only: bool) -> Result<(), Errno> {
         if !self.context.adapter.condition.works() {
             return Err(Errno(libc::EIO));
         }
-        self.shared.arm(solicited_only);
+        let follow_up = self.shared.arm(solicited_only);
+        let concerns_engine = follow_up.concerns_engine();
+        self.shared.follow_up(follow_up);
+        if concerns_engine {
+            // Otherwise its thread may sleep longer than until the event.
+            self.context.adapter.follow_cqs();
+        }
         self.context.adapter.expects_events();
         Ok(())
     }

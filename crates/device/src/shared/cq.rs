@@ -51,6 +51,8 @@ struct Ring {
     entries: VecDeque<Entry>,
     capacity: u32,
     armed: Armed,
+    /// The newest entries, of which no event has told, because none was requested when they came.
+    untold: usize,
     moderation: Moderation,
 }
 
@@ -78,6 +80,8 @@ pub(crate) struct Entry {
     /// The adapter's clock when the completion was created; 0 for a CQ without time stamps.
     pub stamp: u64,
     queue: Queue,
+    /// It raises an event that was requested for solicited completions only.
+    solicited: bool,
     retired: Arc<RetiredWqes>,
 }
 
@@ -117,6 +121,7 @@ impl CqShared {
             entries: VecDeque::for_capacity(capacity as usize)?,
             capacity,
             armed: Armed::No,
+            untold: 0,
             moderation: Moderation::default(),
         };
         Ok(Arc::new_cyclic(|me| CqShared {
@@ -151,17 +156,25 @@ impl CqShared {
             each(&entry);
             entry.retired.retire(entry.queue, entry.completion.retired);
         }
+        ring.untold = ring.untold.min(ring.entries.len());
         self.filled.store(!ring.entries.is_empty(), Ordering::Release);
         Ok(count)
     }
 
-    /// Requests one event for the next completion (or the next solicited one).
-    pub fn arm(&self, solicited_only: bool) {
+    /// Requests one event for the next completion (or the next solicited one). A completion that came after the last event
+    /// and was not polled yet counts as the next one: adapters compare the number of completions with the number that the
+    /// program has polled, and UCX, which does not poll again after its request, relies on that. The caller does what it
+    /// causes.
+    #[must_use]
+    pub fn arm(&self, solicited_only: bool) -> FollowUp {
         let mut ring = self.ring();
         // A later request for solicited completions does not narrow a request for any completion (IBTA 11.4.2.2).
         if !(solicited_only && ring.armed == Armed::Any) {
             ring.armed = if solicited_only { Armed::Solicited } else { Armed::Any };
         }
+        let Some(failed) = ring.untold_that_is_wanted() else { return FollowUp::Nothing };
+        ring.untold = 0;
+        ring.wanted(failed)
     }
 
     /// Moves the completions to a ring of `capacity` entries. EINVAL if more are pending; ENOMEM without memory.
@@ -231,27 +244,15 @@ impl CqShared {
             ring.entries.pop_front();
         }
         let failed = completion.status != Status::Success;
-        ring.entries.push_back(Entry { completion, stamp, queue, retired: retired.clone() });
+        ring.entries.push_back(Entry { completion, stamp, queue, solicited, retired: retired.clone() });
         self.filled.store(true, Ordering::Release);
-        let wanted = match ring.armed {
-            Armed::No => false,
-            Armed::Solicited => solicited,
-            Armed::Any => true,
-        };
-        if !wanted {
+        if !ring.armed.wants(solicited) {
+            ring.untold = ring.entries.len().min(ring.untold + 1);
             return FollowUp::Nothing;
         }
-        match ring.moderation.completion(failed) {
-            Verdict::Fire => {
-                ring.disarm();
-                FollowUp::Event
-            }
-            Verdict::Gather => FollowUp::Nothing,
-            Verdict::Start(period) => {
-                let due = clock::now().0 + period;
-                if ring.moderation.start(due) { FollowUp::Wait(due) } else { FollowUp::Nothing }
-            }
-        }
+        // The event tells of all that came before it, too.
+        ring.untold = 0;
+        ring.wanted(failed)
     }
 
     /// Does what a completion has caused.
@@ -289,7 +290,9 @@ impl CqShared {
     /// what became of its tags.
     pub fn purge(&self, qp_num: u32) {
         let stays = |completion: &Completion| completion.qp_num != qp_num || completion.opcode.is_of_tags();
-        self.ring().entries.retain(|entry| stays(&entry.completion));
+        let mut ring = self.ring();
+        ring.entries.retain(|entry| stays(&entry.completion));
+        ring.untold = ring.untold.min(ring.entries.len());
     }
 
     /// Drops its pending channel events.
@@ -304,7 +307,39 @@ impl CqShared {
     }
 }
 
+impl Armed {
+    fn wants(self, solicited: bool) -> bool {
+        match self {
+            Armed::No => false,
+            Armed::Solicited => solicited,
+            Armed::Any => true,
+        }
+    }
+}
+
 impl Ring {
+    /// Whether an entry of which no event has told raises the event that is requested now, and whether it failed.
+    fn untold_that_is_wanted(&self) -> Option<bool> {
+        let mut untold = self.entries.iter().rev().take(self.untold);
+        let wanted = untold.find(|entry| self.armed.wants(entry.solicited));
+        wanted.map(|entry| entry.completion.status != Status::Success)
+    }
+
+    /// A completion has come for which an event is requested.
+    fn wanted(&mut self, failed: bool) -> FollowUp {
+        match self.moderation.completion(failed) {
+            Verdict::Fire => {
+                self.disarm();
+                FollowUp::Event
+            }
+            Verdict::Gather => FollowUp::Nothing,
+            Verdict::Start(period) => {
+                let due = clock::now().0 + period;
+                if self.moderation.start(due) { FollowUp::Wait(due) } else { FollowUp::Nothing }
+            }
+        }
+    }
+
     /// The event that was requested is raised.
     fn disarm(&mut self) {
         self.armed = Armed::No;

@@ -4,6 +4,8 @@
 pub mod addresses;
 pub mod condition;
 pub mod cq;
+#[cfg(test)]
+mod cq_tests;
 pub mod doorbells;
 pub mod gathering;
 pub mod handover;

@@ -135,14 +135,42 @@ pub fn processes(folders: &[PathBuf]) -> Vec<Process> {
 
 /// The current contents of a process's folder.
 pub fn process(folder: &Path) -> Result<Process, Unreadable> {
-    // Links of other users are not followed, and a pipe does not block.
-    let how = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(how).open(folder.join(SHEET))?;
-    if !folder::is_alive(&file) {
-        return Err(Unreadable::Dead);
+    let held = Held::open(folder)?;
+    if held.is_alive() { held.read() } else { Err(Unreadable::Dead) }
+}
+
+/// A process's counters, which stay readable when the process has ended and its folder is gone.
+#[derive(Debug)]
+pub struct Held {
+    sheet: File,
+    folder: PathBuf,
+    owner: u32,
+}
+
+impl Held {
+    /// Opens the counters of the process with this folder.
+    pub fn open(folder: &Path) -> Result<Held, Unreadable> {
+        // Links of other users are not followed, and a pipe does not block.
+        let how = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let sheet = OpenOptions::new().read(true).custom_flags(how).open(folder.join(SHEET))?;
+        let owner = sheet.metadata()?.uid();
+        Ok(Held { sheet, folder: folder.to_owned(), owner })
     }
-    let (sheet, found) = (read_whole(&file)?, file.metadata()?);
-    Ok(describe(&sheet, folder, found.uid()))
+
+    /// Whether the process still runs.
+    pub fn is_alive(&self) -> bool {
+        folder::is_alive(&self.sheet)
+    }
+
+    /// The counters: those of now, or the last ones of a process that has ended.
+    pub fn read(&self) -> Result<Process, Unreadable> {
+        Ok(describe(&*read_whole(&self.sheet)?, &self.folder, self.owner))
+    }
+}
+
+/// The folders of processes in a run folder, alive and dead.
+pub fn process_folders(run: &Path) -> impl Iterator<Item = PathBuf> {
+    folder::processes(run)
 }
 
 /// A copy that was not written to while it was made.

@@ -1,6 +1,6 @@
 //! Shared by the experiments: parameters, and lookups in an outcome.
 
-use crate::claim::{Claim, Kind::Shaped};
+use crate::claim::{Claim, Kind::Predicted, Kind::Shaped};
 use crate::data::Data;
 use crate::figure::Point;
 use crate::micro::{Outcome, Sides};
@@ -118,6 +118,14 @@ pub fn same_packets(name: &str, runs: &[Outcome], list: &[Listed]) -> Claim {
 /// What the trials of a key found; empty if there is no such key.
 pub fn found_for<'a, K: PartialEq, V>(keys: &[K], found: &'a [Vec<V>], key: &K) -> &'a [V] {
     keys.iter().zip(found).find(|(each, _)| *each == key).map_or(&[], |(_, trials)| trials)
+}
+
+/// The claim that `weir doctor` names UCX's library as the one that registers on demand.
+pub fn names_ucx(registrars: &[String]) -> Claim {
+    let is_ucx = registrars.len() == 1 && registrars[0].starts_with("libuct_ib");
+    let name = format!("weir doctor: on demand registers {}", registrars.join(", "));
+    let paper = "the use of on-demand paging by UCX went unnoticed for months";
+    Claim::at_least(Predicted, name, paper, 1.0, f64::from(u8::from(is_ucx)), "").from("T 7.1")
 }
 
 /// The median over the trials.

@@ -19,7 +19,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "ConnectX-6: the remaining flaws",
     source: "T fig. A.1 to A.3",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "The same experiments on ConnectX-6. The authors saw no damming. 128 READs over 128 QPs are fast; they \
             deduce from the requests that the adapter limits the outstanding READs of all QPs together. With 256 \
             operations the status of the second page is updated late, and all of 512 take about 300 ms. The times \

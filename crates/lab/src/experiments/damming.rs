@@ -15,7 +15,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Packet damming: two READs and the time between them",
     source: "T fig. 5.2, P fig. 4",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "Two READs of 100 bytes on one QP, ODP memory on both sides. A page fault takes several hundred \
             microseconds; but if the second READ is posted 100 to 4500 µs after the first, both together take \
             several hundred milliseconds. With ODP on one side only, the authors saw the same.",

@@ -21,7 +21,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Packet damming in ArgoDSM: a READ, then a SEND",
     source: "T fig. 6.2",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "A fragment of a capture: ArgoDSM over MPI and UCX, with the RNR delay of 0.96 ms and the C_ACK of 18 that UCX \
             sets. A READ gets an RNR NAK and is sent again after 4.8 ms. Its response completes it. A SEND leaves 26 µs \
             later and gets no ACK. A second response to the READ follows. The SEND is sent again after 1.66 s.",

@@ -15,7 +15,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Packet damming: under other conditions",
     source: "T 5.1.3, P V-C",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "Damming does not depend on the traffic of other QPs, on whether the buffers share a page, on whether \
             later buffers were touched before, on their size, or on the kind of the second operation. The authors \
             saw it on several systems with ConnectX-4, and with this micro-benchmark not on ConnectX-6.",

@@ -14,7 +14,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Packet damming: two, three and four READs",
     source: "T fig. 5.5 and 5.6, P fig. 7 and 8",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "With more READs the range of intervals with a timeout becomes narrower. A READ that is posted after \
             the loss arrives, so the server detects the missing READ before it and sends a sequence NAK, and the \
             client retransmits all READs that are not complete, at once. If all READs are posted within the \

@@ -15,7 +15,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Packet damming: range of intervals",
     source: "T fig. 5.4, P fig. 6",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "The share of trials with a timeout, over the interval between two READs. With server-side ODP timeouts \
             occur up to about 4500 µs for an RNR delay of 1.28 ms, as long as the adapter really waited in fig. \
             4.2, and the range follows the delay. With client-side ODP they occur up to about 500 µs, the time to \

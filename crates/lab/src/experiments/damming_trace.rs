@@ -15,7 +15,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Packet damming: packets on the wire",
     source: "T fig. 5.3, P fig. 5",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "The second READ is posted while the first waits for its retransmission. It leaves 2–4 µs behind the \
             retransmitted first READ and gets no response. Nothing happens until the timeout: at 542 ms \
             (server-side ODP) or 436 ms (client-side ODP) it is retransmitted, and the response comes at once.",

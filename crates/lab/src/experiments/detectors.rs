@@ -17,7 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Precision and recall of weir analyze",
     source: "no publication",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "No paper has it: T 4.1 says that the pitfalls are hard to detect without the raw packets. Here the simulator \
             draws scenarios from seeds: all adapters, mixes of operations, on-demand paging at either side, losses, \
             bursts, late, repeated and damaged packets, congestion, slow receivers, and peers that stop. Its own log, and \

@@ -12,7 +12,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "MultiEdge: destinations that do not begin at a page",
     source: "E fig. 3.11",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "With remapping of pages, the destination begins at a page, in its middle, or one byte after its \
             beginning, which is the worst. Then the first and the last part of an operation have packets of \
             their own, and are copied. Above a page, middle and worst are alike, and both approach the aligned \

@@ -12,7 +12,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "MultiEdge: without copies, and with remapped pages",
     source: "E fig. 3.4, 3.8, 3.10",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "Copies are disabled artificially: 8x1 carries 66.5 % more one-way and 87.5 % more two-way, and \
             one-way all links are used in full. On hosts with links of 10 and 5 Gbit/s, without the sender's \
             copy (NoTx) throughput grows by 27 % one-way and in ping-pongs. With remapping of pages in place \

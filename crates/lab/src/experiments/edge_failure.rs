@@ -16,7 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "MultiEdge: one of four links fails in mid-transfer",
     source: "E 2.3.1",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "Transfers complete although links fail for a while: a frame that is not acknowledged within a coarse timeout \
             is sent again. The thesis has no measurement of it. The bars are Weir's own: a stall of at most 100 ms, and nine \
             tenths of what the other links carry.",

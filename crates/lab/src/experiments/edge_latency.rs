@@ -13,7 +13,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "MultiEdge: latency of short messages",
     source: "E fig. 3.9",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "On the hosts of the zero-copy results, a ping-pong of 4 bytes takes 23 µs one way, and 24 to 26 µs \
             at 2 KiB. The time to post a WRITE is never longer without the sender's copy than with it, and up \
             to 2 KiB it is shorter. At most 12 bytes are always copied, because the adapter wants short \

@@ -13,7 +13,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "MultiEdge: one to eight links",
     source: "E fig. 3.1, 3.2",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "WRITEs of one size between two hosts, one-way, two-way and as a ping-pong, over one to eight links \
             of 1 Gbit/s, and over one of 10 Gbit/s, with interrupts and with a copy on each side. One and two \
             links are used in full. Throughput grows up to six links, and is limited by the send path on one \

@@ -12,7 +12,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "MultiEdge: polling in place of interrupts",
     source: "E fig. 3.3",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "The measurements of E fig. 3.1 with polling. Throughput grows by up to 38 % one-way and 25 % \
             two-way, and stays the same in ping-pongs, because there are no interrupts, and because the \
             receive path can run on the other CPU. Over 8x1 and 1x10 it is about the same, 800 MByte/s \

@@ -14,7 +14,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "MultiEdge: what the parts of a transfer cost",
     source: "E fig. 3.6 and 3.7, tables 3.1 and 3.2",
     not_simulated: Some("it measures this machine: its memory, its page tables and its system calls"),
-    not_live: || None,
+    not_live: |_| None,
     paper: "Two Opteron 244 of 1.8 GHz, each with memory of its own. Copies are faster within the caches (64 and 512 KB); beyond \
             them one CPU copies about 1 GByte/s, two about 2. Reads are faster than writes. Pinning a page takes 3.6 µs, \
             remapping one 1 µs; both grow almost linearly with the number of pages, and the first page that is pinned costs \

@@ -13,7 +13,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "MultiEdge: schedulers over links of different rates",
     source: "E fig. 3.5",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "One link of 10 Gbit/s and four of 1 Gbit/s, without copies and interrupts. SRR uses all links \
             alike and does not use the fast one. WSRR and WD behave the same in ping-pongs. For long \
             operations WD carries 11 % more than WSRR one-way and 12.5 % more two-way, and spends 10 and 20 % \

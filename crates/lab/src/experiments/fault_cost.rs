@@ -14,7 +14,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Cost of page faults and of invalidations by part",
     source: "P VIII-B, T 3.2",
     not_simulated: Some("it has one number for a page fault, and no operating system that takes pages"),
-    not_live: || None,
+    not_live: |_| None,
     paper: "Breakdowns of other authors, which both publications cite: the hardware dominates the overhead of a page \
             fault, by triggering the interrupt and by resuming the transmission; an invalidation spends most of its \
             time on updating the page tables. Here: WRITEs of a page each, one after the other, with both pages \

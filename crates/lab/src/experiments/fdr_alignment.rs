@@ -12,7 +12,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "FDR: messages that do not begin with a cache line",
     source: "F fig. 2, 3",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "Each message has a page-aligned area of its own, and begins at an offset in it. Throughput is better if \
             the offset is a multiple of 64 bytes, the length of a cache line: by 5 to 23 % with 512 KiB, where it \
             makes little difference with one outstanding message and up to 20 % less from 4 on; by 40 % with 8 MiB, \

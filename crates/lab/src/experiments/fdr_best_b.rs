@@ -17,7 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "FDR: the best number of outstanding messages",
     source: "F eq. 1, fig. 8",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "Equation 1 predicts the number of outstanding messages (B) with the highest throughput: min(⌈3 Mi / \
             size⌉, 128) up to 128 KiB, max(⌈4 Mi / size⌉, 2) above. In most cases it has the highest throughput that \
             was observed; for a few sizes it is at worst 1 % lower, and 3 % lower at 8 MiB, where 2 is predicted and \

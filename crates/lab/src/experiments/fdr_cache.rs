@@ -12,7 +12,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "FDR: outstanding messages and the cache",
     source: "F fig. 7",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "Messages of 1 MiB, each with a memory area of its own, or all with the same. With areas of their own, \
             throughput is highest with 4 outstanding messages, drops with 5 and levels off from 6 on. With the same \
             area, it remains at its highest level. (The caption has \"1Mebit messages\"; the text speaks of the 1 \

@@ -13,7 +13,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "FDR: through a switch or back to back",
     source: "F fig. 1",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "One-way WRITEs with immediate data of 256 KiB and 1 MiB over the number of outstanding messages, through \
             a switch and back to back. Both curves overlap, whatever the size and the number. With 1 MiB, 4 \
             outstanding messages have the highest throughput, about 49 Gbit/s; from 5 on it is about 46.",

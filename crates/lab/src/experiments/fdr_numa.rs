@@ -6,6 +6,7 @@ use crate::claim::{Claim, Kind::Calibrated, Kind::Predicted};
 use crate::experiment::{Experiment, PaperFigure, Report};
 use crate::figure::Series;
 use crate::statistics::mean;
+use crate::software::Software;
 use crate::stream::equations::BestB;
 use crate::stream::{Job, Place, Route, Runs};
 use anyhow::Result;
@@ -122,7 +123,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
 }
 
 /// Why this machine cannot run it live.
-fn not_live() -> Option<String> {
+fn not_live(_: &Software) -> Option<String> {
     (nodes() < 2).then(|| "it needs two NUMA nodes, and this machine has one; the simulator has two".into())
 }
 

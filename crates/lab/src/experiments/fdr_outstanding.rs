@@ -13,7 +13,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "FDR: message sizes and outstanding messages",
     source: "F fig. 4, 5, 6",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "Messages of 32 KiB and more, wait-wakeup. One message of 32 KiB at a time has 10 Gbit/s, 16 or 32 of \
             them have more than 45. Above 8 MiB the number makes almost no difference. 64 GiB in messages of 32 KiB \
             take close to 60 s one at a time, with close to 20 s of CPU time, and around 12 s with 32 outstanding. \

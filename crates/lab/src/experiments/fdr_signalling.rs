@@ -14,7 +14,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "FDR: how often a send work request is signalled",
     source: "F eq. 2, fig. 11",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "Wait-wakeup with the predicted best B: every work request signalled, every B/2-th, or every S-th by \
             equation 2, which is min(B/2, 1) for 16 Ki < size < 128 Ki and min(SQ/2, SQ − B) for other sizes. The \
             first is 1 for every B but 1, and is read so: every work request is signalled. Throughput is highest \

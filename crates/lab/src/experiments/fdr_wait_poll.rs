@@ -13,7 +13,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "FDR: wait-wakeup or busy polling",
     source: "F fig. 9, 10",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "The highest throughput of each size with both ways to notice completions. Polling has slightly more than \
             50 Gbit/s in most cases, and 47 above 8 MiB, because of the cache. Wait-wakeup has slightly less than \
             50, never as much as polling. Polling takes 100 % of the CPU; wait-wakeup takes less with larger \

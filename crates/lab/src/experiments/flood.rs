@@ -16,7 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Packet flood: many READs over many QPs",
     source: "T fig. 5.7 and 5.2.3, P fig. 9",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "8192 READs of 100 bytes over 200 pages, distributed over 1 to 200 QPs. With few QPs the time almost \
             stays within that of the page faults, 250–1000 µs each; beyond 10 QPs the run becomes up to 3000 times \
             slower than without ODP. With client-side ODP hundreds of times as many packets cross the wire. With \

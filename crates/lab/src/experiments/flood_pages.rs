@@ -16,7 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Packet flood: when QPs are notified of a page",
     source: "T fig. 5.8 and 5.9, P fig. 10 and 11",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "READs of 32 bytes over 128 QPs, client-side ODP. 128 of them need the same page. Completions begin \
             after about 1 ms, when the page is present, but the first 30 operations stay open until about 6 ms. \
             The authors conclude that the page's status was not updated for these operations. With 512 operations \

@@ -17,7 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Packet flood: WRITEs",
     source: "T fig. 5.10 to 5.12",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "The same with WRITEs. Nothing limits the number of outstanding WRITEs, so with server-side ODP every \
             RNR NAK causes the retransmission of all of them, even on one QP: N operations over M pages are of the \
             order of N·M packets, and the time grows with the square of N. (The limit of outstanding READs is \

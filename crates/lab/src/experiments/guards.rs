@@ -16,7 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Workarounds below the application: guards",
     source: "T 7.1, P IX-A",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "Proposed, not measured: the smallest RNR delay, dummy operations that reveal a loss before the timeout, and \
             READs that are issued again. The authors leave them to the application. Here `weir run --guard` does them for \
             any program, and besides makes pages present before an operation is posted. The bounds of the claims are \

@@ -18,7 +18,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "MPI with on-demand paging: programs like M's applications",
     source: "M fig. 10 and 11, tables I and II",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "Ten applications with 64 and 128 processes on eight nodes. ODP-Optimal takes as long as Pin-down, and has less than 1 % \
             of the page faults of the other schemes. Where a process computes between a send and its completion, pages that were \
             prefetched are gone when data travel: with ODP-Enhanced and ODP-Native LAMMPS takes ten times as long, and AWP-ODC 24 \

@@ -15,7 +15,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "MPI with on-demand paging: bandwidth",
     source: "M fig. 8",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "64 messages leave without waiting for each other, and one message answers them (osu_bw). ODP-Native is worse than \
             Pin-down for large messages, because of the page faults in the first round. The schemes that prefetch are alike. \
             Without MPI, both kinds of memory have the same bandwidth at 1 MiB (M III.A).",

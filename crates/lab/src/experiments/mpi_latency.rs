@@ -15,7 +15,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "MPI with on-demand paging: latency",
     source: "M fig. 8",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "A ping-pong between two processes on two nodes (osu_latency). Short messages go through pinned bounce buffers in \
             all schemes, so that page faults concern large messages only. ODP-Native is worse than Pin-down there, because of \
             the page faults in the first round. The schemes that prefetch are as fast as Pin-down.",

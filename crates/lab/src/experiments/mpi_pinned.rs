@@ -16,7 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "MPI with on-demand paging: pinned memory",
     source: "M fig. 10 and 11",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "With on-demand paging only bounce buffers are pinned. The size of pinned buffers of a process is 9 times smaller for \
             Lammps-LJ and Boltzmann, 10 times for AWP-ODC, and 11 times for Lammps-EAM.",
     figures: &[PaperFigure {

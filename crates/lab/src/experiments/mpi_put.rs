@@ -11,7 +11,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "MPI with on-demand paging: puts into a window",
     source: "M fig. 9",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "A process locks the window of another one, puts, and unlocks it (osu_put_latency with MPI_Win_create and \
             MPI_Win_lock). ODP-Optimal and ODP-Enhanced are as fast as Pin-down.",
     figures: &[WINDOW_LATENCY],

@@ -15,7 +15,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "One READ and a page fault",
     source: "T fig. 4.2, P fig. 1",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "A single READ that causes a page fault, captured between two ConnectX-4. If the server's page is \
             missing, the server sends an RNR NAK. Half a millisecond after the request a response follows, which \
             the client drops; the client retransmits the READ when its RNR wait of about 4 ms is over. If the \

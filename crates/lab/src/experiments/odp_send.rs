@@ -14,7 +14,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "One SEND and a page fault",
     source: "T fig. 4.3",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "A single SEND. If the receiver's page is missing, the receiver sends an RNR NAK half a millisecond \
             later, which is about the time of a page fault, and the sender retransmits the SEND after the RNR \
             wait. If the sender's page is missing, the capture shows the SEND once, with its ACK: the sender sends \

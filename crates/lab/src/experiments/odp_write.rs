@@ -11,7 +11,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "One WRITE and a page fault",
     source: "T fig. 4.4",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "A single WRITE behaves as a SEND does: if the server's page is missing, the server sends an RNR NAK \
             half a millisecond later, and the client retransmits the WRITE after the RNR wait. If the client's \
             page is missing, the client sends the WRITE once: T 5.2.4 says that it leaves after the page fault.",

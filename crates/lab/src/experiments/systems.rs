@@ -20,7 +20,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "The nine systems",
     source: "T table 4.1",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "Clusters, private servers and virtual machines with four generations of adapters. All but the one with \
             ConnectX-5 have timeouts of half a second. Damming occurs on the five with ConnectX-4, and not with \
             ConnectX-6. Packets could be captured on private servers only. Systems with the same adapter have the \

@@ -14,7 +14,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "What a timeout costs",
     source: "T fig. 4.5, P fig. 2",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "A QP has a wrong destination LID, so that every request is lost; with a retry count of 7 it fails \
             after eight timeouts, and an eighth of the time is T_o. With small values of C_ACK, T_o does not go \
             below about 30 ms on ConnectX-5 (C_ACK 12), and below about 500 ms on all other adapters, ConnectX-3, \

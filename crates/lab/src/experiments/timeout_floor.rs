@@ -15,7 +15,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "What a lower floor of the ACK timeout would bring",
     source: "T 7.2",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "Proposed, not measured: a short timeout would solve packet damming, if the adapter's lower limit can be \
             changed and causes no other problem. For packet flood the text proposes an investigation, and no timeout.",
     figures: &[PaperFigure::none("T 7.2 proposes a short timeout against damming. It was not tried.", 2)],

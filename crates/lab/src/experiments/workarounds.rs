@@ -19,7 +19,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Workarounds in the application",
     source: "T 7.1, P IX-A",
     not_simulated: None,
-    not_live: || None,
+    not_live: |_| None,
     paper: "Proposed, not measured: with the smallest RNR delay there are few intervals at which READs can be \
             dammed; periodic dummy operations reveal the loss before the timeout; and operations that are caught \
             in a flood can be issued again, because the page itself is present.",

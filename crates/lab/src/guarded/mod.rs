@@ -337,7 +337,7 @@ impl Guarded {
             // Pages that were present may be missing.
             self.process(at).pages.forget();
             match action {
-                Action::Dummy { kind, remote } => self.post_dummy(sim, at, kind, remote),
+                Action::Dummy { kind, remote, signaled } => self.post_dummy(sim, at, (kind, remote), signaled),
                 Action::StartAgain => {
                     if !self.begin_start(sim, at) {
                         self.qps[at].connection.cannot_start_again();
@@ -348,20 +348,20 @@ impl Guarded {
         self.go_on(sim, at);
     }
 
-    fn post_dummy(&mut self, sim: &mut Simulation, at: usize, kind: Kind, remote: Remote) {
+    fn post_dummy(&mut self, sim: &mut Simulation, at: usize, (kind, remote): (Kind, Remote), signaled: bool) {
         let Remote { addr: remote_addr, rkey } = remote;
         let op = match kind {
             Kind::Write => SendOp::Write { remote_addr, rkey },
             _ => SendOp::Read { remote_addr, rkey },
         };
         let wr_id = self.next_id();
-        let post = Post { wr_id, op, signaled: false, sge: Sge::default() };
+        let post = Post { wr_id, op, signaled, sge: Sge::default() };
         let request = Request {
             wr_id,
             kind,
             bytes: 0,
             remote,
-            signaled: false,
+            signaled,
             on_demand: false,
             repeatable: true,
             work: Work { post, bounced: None },
@@ -373,7 +373,7 @@ impl Guarded {
                 self.acts.dummies += 1;
                 self.posted.push(Posted { qp: *id, wr_id: None, bytes: 0 });
             }
-            Err(_) => connection.refused(kind, 0, false),
+            Err(_) => connection.refused(kind, 0, signaled),
         }
     }
 

@@ -5,6 +5,7 @@
 //! a side was killed or did not answer, is started again for the next job.
 
 use super::{Amount, Found, Job, Measure};
+use crate::environment::clean;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Deserialize;
 use std::io::{PipeWriter, Write};
@@ -140,17 +141,6 @@ impl Session {
             Line::Failed { error, ends: true } => Err(pair.why().context(error)),
         }
     }
-}
-
-/// Without this process's WEIR_* variables, which would change the measurement, except those that the stage has set.
-fn clean(mut command: Command) -> Command {
-    let set: Vec<_> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"WEIR_")) {
-        if name != "WEIR_LOG" && !set.contains(&name) {
-            command.env_remove(name);
-        }
-    }
-    command
 }
 
 /// A job was refused, or failed, and the pair can measure others.

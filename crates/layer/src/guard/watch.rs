@@ -117,9 +117,9 @@ fn act(own: &Qp, now: u64) -> Option<u64> {
     });
     match action? {
         None => {}
-        Some(Action::Dummy { kind, remote }) => {
+        Some(Action::Dummy { kind, remote, signaled }) => {
             forget_pages();
-            post_dummy(own, kind, remote);
+            post_dummy(own, kind, remote, signaled);
         }
         Some(Action::StartAgain) => {
             forget_pages();
@@ -129,17 +129,18 @@ fn act(own: &Qp, now: u64) -> Option<u64> {
     own.guard.with(|state| state.connection.next()).flatten()
 }
 
-fn post_dummy(own: &Qp, kind: weir_guard::Kind, remote: weir_guard::Remote) {
+fn post_dummy(own: &Qp, kind: weir_guard::Kind, remote: weir_guard::Remote, signaled: bool) {
     // A thread of the program that builds requests holds it: another time.
     let Some(_posting) = own.posting.try_hold() else { return };
     own.guard.with(|state| {
         if state.take_entry() {
-            let dummy = || work::dummy(kind, remote, state.signal_all);
+            let signaled = signaled || state.signal_all;
+            let dummy = || work::dummy(kind, remote, signaled);
             let request = dummy();
             state.connection.posted_dummy(steady_ns(), dummy());
             // SAFETY: the QP exists, because `acting` is held; so is `posting`.
             if unsafe { work::post(&request, state.qp, own.context()) } != 0 {
-                state.connection.refused(kind, 0, state.signal_all);
+                state.connection.refused(kind, 0, signaled);
                 state.settle();
             }
         }

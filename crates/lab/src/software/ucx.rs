@@ -1,0 +1,140 @@
+//! Releases of UCX: how each registers memory on demand, and which of them cannot be used for that.
+
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// An installation of UCX.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ucx {
+    /// `None`: the system's.
+    prefix: Option<PathBuf>,
+    /// Major and minor number of the release.
+    release: (u32, u32),
+    /// The whole version, as `ucx_info` prints it.
+    pub version: String,
+}
+
+/// Releases of which a process can crash when it ends, if its memory is on demand.
+const CRASHES: std::ops::RangeInclusive<(u32, u32)> = (1, 11)..=(1, 14);
+/// From this release on UCX_REG_NONBLOCK_MEM_TYPES decides, before it UCX_IB_REG_METHODS.
+const NON_BLOCKING: (u32, u32) = (1, 15);
+
+impl Ucx {
+    /// Asks the `ucx_info` of an installation for its version.
+    pub fn find(prefix: Option<&Path>) -> Result<Ucx> {
+        let program = match prefix {
+            Some(prefix) => prefix.join("bin/ucx_info"),
+            None => weir_stage::locate("ucx_info")?,
+        };
+        let mut command = Command::new(&program);
+        command.arg("-v");
+        if let Some(prefix) = prefix {
+            command.env("LD_LIBRARY_PATH", prefix.join("lib"));
+        }
+        let output = command.output().with_context(|| format!("--ucx: {} -v", program.display()))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let version = version(&text).with_context(|| format!("{} -v prints no version: {text}", program.display()))?;
+        let mut numbers = version.split('.').map(|part| part.parse::<u32>());
+        let release = match (numbers.next(), numbers.next()) {
+            (Some(Ok(major)), Some(Ok(minor))) => (major, minor),
+            _ => anyhow::bail!("{} -v prints the version {version}", program.display()),
+        };
+        Ok(Ucx { prefix: prefix.map(Path::to_owned), release, version })
+    }
+
+    /// An error if processes of this release may crash with memory on demand.
+    pub fn check(&self) -> Result<()> {
+        ensure!(
+            !CRASHES.contains(&self.release),
+            "UCX {} is not fit for memory on demand: releases 1.11 to 1.14 pass their on-demand region where the function that \
+             ends it expects a list of parameters (uct_ib_md_close), so that a process may crash at its end. Give another with \
+             --ucx PREFIX: up to 1.10, or from 1.15 on. To build one: git clone -b v1.10.1 https://github.com/openucx/ucx; \
+             ./autogen.sh; contrib/configure-release --enable-mt --with-verbs --prefix=PREFIX; make install",
+            self.version
+        );
+        Ok(())
+    }
+
+    /// What makes this release register memory on demand, or pin it.
+    pub fn registration(&self, on_demand: bool) -> (&'static str, &'static str) {
+        match (self.release < NON_BLOCKING, on_demand) {
+            (true, true) => ("UCX_IB_REG_METHODS", "odp"),
+            (true, false) => ("UCX_IB_REG_METHODS", "rcache,direct"),
+            (false, true) => ("UCX_REG_NONBLOCK_MEM_TYPES", "host"),
+            (false, false) => ("UCX_REG_NONBLOCK_MEM_TYPES", ""),
+        }
+    }
+
+    /// Whether it writes from memory that a process has made read-only, as ArgoDSM does, without a registration for writing.
+    pub fn writes_from_read_only(&self) -> bool {
+        self.release < NON_BLOCKING
+    }
+
+    /// The folder of its libraries; `None`: the system's.
+    pub fn libraries(&self) -> Option<PathBuf> {
+        self.prefix.as_ref().map(|prefix| prefix.join("lib"))
+    }
+
+    /// The variables of a program that uses this release. Timeouts are those of T chapter 6, which are UCX's defaults: a C_ACK
+    /// of 18, and an RNR delay of 0.96 ms.
+    pub fn variables(&self, on_demand: bool) -> Vec<(&'static str, String)> {
+        let (name, value) = self.registration(on_demand);
+        let mut all = vec![
+            (name, value.to_owned()),
+            ("UCX_RC_TIMEOUT", "1000000us".into()),
+            ("UCX_RC_RNR_TIMEOUT", "1000us".into()),
+        ];
+        if let Some(libraries) = self.libraries() {
+            all.push(("LD_LIBRARY_PATH", libraries.display().to_string()));
+        }
+        all
+    }
+}
+
+/// The first word of the form 1.2.3.
+fn version(text: &str) -> Option<String> {
+    let words = text.split(|c: char| !c.is_ascii_digit() && c != '.');
+    words.into_iter().find(|word| word.split('.').filter(|part| !part.is_empty()).count() == 3).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn release(text: &str) -> Ucx {
+        let (major, minor) = text.split_once('.').unwrap();
+        let release = (major.parse().unwrap(), minor.parse().unwrap());
+        Ucx { prefix: None, release, version: format!("{text}.0") }
+    }
+
+    #[test]
+    fn each_way_of_printing_the_version_is_read() {
+        for (text, expected) in [
+            ("# UCT version=1.9.0 revision cd9efd3\n", "1.9.0"),
+            ("# Version 1.13.1\n# Git branch '<unknown>'", "1.13.1"),
+            ("# Library version: 1.20.0\n# Library path: /usr/lib/libucs.so.0", "1.20.0"),
+        ] {
+            assert_eq!(version(text).as_deref(), Some(expected));
+        }
+        assert_eq!(version("no version"), None);
+    }
+
+    #[test]
+    fn releases_that_crash_are_refused_with_what_to_do() {
+        for works in ["1.8", "1.10", "1.15", "1.20", "2.0"] {
+            release(works).check().unwrap();
+        }
+        for crashes in ["1.11", "1.13", "1.14"] {
+            let why = release(crashes).check().unwrap_err().to_string();
+            assert!(why.contains(&format!("UCX {crashes}.0")) && why.contains("--ucx PREFIX"), "{why}");
+        }
+    }
+
+    #[test]
+    fn later_releases_have_another_variable() {
+        assert_eq!(release("1.10").registration(true), ("UCX_IB_REG_METHODS", "odp"));
+        assert_eq!(release("1.15").registration(true), ("UCX_REG_NONBLOCK_MEM_TYPES", "host"));
+        assert_eq!(release("1.9").registration(false).1, "rcache,direct");
+    }
+}
