@@ -19,7 +19,7 @@ DIST := $(TARGET)/dist
 # What distributable files are called, and the tarball's folder.
 RELEASE := weir-$(VERSION)-$(MACHINE)
 
-.PHONY: help demo build bin lib edge fabric tools share dist deb test test-all test-interop test-packages test-examples test-strangers test-ci soak conformance lab-figures lint install install-built uninstall clean
+.PHONY: help demo build bin lib edge fabric tools share dist deb test test-all test-interop test-packages test-examples test-strangers test-applications test-ci soak conformance lab-figures lint install install-built uninstall clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -104,7 +104,7 @@ test: ## Install the packages that tests need, build, and run all tests
 
 test-all: ## As `make test`, with every option of perftest in every network setup
 	@E2E_MATRIX=whole $(MAKE) --no-print-directory test
-	@$(MAKE) --no-print-directory test-interop test-packages test-examples test-strangers test-ci
+	@$(MAKE) --no-print-directory test-interop test-packages test-examples test-strangers test-applications test-ci
 
 test-interop: ## Run programs between Weir and the kernel's Soft-RoCE, in a guest (root; network at first); INTEROP='--only REGEX'
 	@scripts/need.sh interop
@@ -127,6 +127,17 @@ test-strangers: ## Run programs from PyPI, crates.io and GitHub over Weir: tests
 	@scripts/need.sh strangers
 	@$(MAKE) --no-print-directory build
 	tests/strangers/run.py $(if $(FABTESTS),--fabtests '$(FABTESTS)')
+
+# The option of a variable that is set.
+option = $(if $(2),--$(1) '$(2)')
+APPLICATIONS = $(if $(ARGODSM),argo) $(if $(SPARKUCX),spark)
+
+test-applications: ## Run ArgoDSM and SparkUCX over Weir, if their checkouts are given: ARGODSM=DIR SPARKUCX=DIR UCX=PREFIX JAVA=HOME
+	@[ -n "$(ARGODSM)" ] || echo "skipped: ArgoDSM, because there is no checkout: ARGODSM=DIR"
+	@[ -n "$(SPARKUCX)" ] || echo "skipped: SparkUCX, because there is no checkout: SPARKUCX=DIR"
+	@[ -z "$(strip $(APPLICATIONS))" ] || $(MAKE) --no-print-directory build
+	@[ -z "$(strip $(APPLICATIONS))" ] || $(STAGE)/bin/weir lab run $(APPLICATIONS) --quick --html --out $(TARGET)/applications \
+		$(call option,argodsm,$(ARGODSM)) $(call option,sparkucx,$(SPARKUCX)) $(call option,ucx,$(UCX)) $(call option,java,$(JAVA))
 
 test-ci: ## Run what contrib has for CI on minimal Debian systems, and build the image (root, network)
 	@scripts/need.sh ci

@@ -140,7 +140,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     let argo = argo.with_limit(limit);
     let examples = all(bench, &argo, &place, Program::Example, &few, times);
     let slow = slow_run(bench, &argo, &place)?;
-    let registrars = argo.run(&place, Program::Init, &settings[1], Observe::Registrars)?.registrars;
+    let registrars = argo.run(&place, Program::Init, &argo.ucx.watched(), Observe::Registrars)?.registrars;
     Ok(report(&starts, &examples, &slow, &registrars))
 }
 

@@ -124,7 +124,7 @@ pub fn found_for<'a, K: PartialEq, V>(keys: &[K], found: &'a [Vec<V>], key: &K) 
 pub fn names_ucx(registrars: &[String]) -> Claim {
     let is_ucx = registrars.len() == 1 && registrars[0].starts_with("libuct_ib");
     let name = format!("weir doctor: on demand registers {}", registrars.join(", "));
-    let paper = "the use of on-demand paging by UCX went unnoticed for months";
+    let paper = "UCX preferred it by default, and nothing told";
     Claim::at_least(Predicted, name, paper, 1.0, f64::from(u8::from(is_ucx)), "").from("T 7.1")
 }
 

@@ -65,7 +65,7 @@ const SYSTEMS: [System; 9] = [
     System { profile: "azure-hbv2", floor: HALF, dammed: None, floods: None },
 ];
 
-/// What the text says beyond that. The programs are not run here.
+/// What the text says beyond that. Other experiments run the programs, on this machine.
 const SAID: [Input; 4] = [
     Input {
         name: "private-a",
@@ -88,7 +88,7 @@ const SAID: [Input; 4] = [
     Input {
         name: "private-b, reedbush-h, abci: SparkUCX",
         paper: "1.30 to 1.56, 2.38 to 6.46, and 1.01 to 2.37 times as slow with on-demand paging",
-        profile: "not modelled: the programs are not run here",
+        profile: "not modelled: the experiment spark runs the programs",
         source: "T fig. 6.5",
     },
 ];

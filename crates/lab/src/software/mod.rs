@@ -34,11 +34,20 @@ pub struct Software {
     pub quick: bool,
 }
 
+/// How UCX registers memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    Pinned,
+    OnDemand,
+    /// As it does if it is not told.
+    Untold,
+}
+
 /// An adapter, and how UCX registers memory with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     pub adapter: Adapter,
-    pub on_demand: bool,
+    pub memory: Memory,
     /// Under `weir run --guard auto`.
     pub guarded: bool,
 }
@@ -46,12 +55,17 @@ pub struct Setting {
 impl Setting {
     /// The adapter with pinned memory.
     pub fn pinned(adapter: Adapter) -> Setting {
-        Setting { adapter, on_demand: false, guarded: false }
+        Setting { adapter, memory: Memory::Pinned, guarded: false }
     }
 
     /// The adapter with memory on demand.
     pub fn on_demand(adapter: Adapter) -> Setting {
-        Setting { on_demand: true, ..Setting::pinned(adapter) }
+        Setting { memory: Memory::OnDemand, ..Setting::pinned(adapter) }
+    }
+
+    /// The adapter, and UCX is not told how to register memory.
+    pub fn untold(adapter: Adapter) -> Setting {
+        Setting { memory: Memory::Untold, ..Setting::pinned(adapter) }
     }
 
     /// The same with all guards.
@@ -61,7 +75,11 @@ impl Setting {
 
     /// "connectx4, on demand, guarded".
     pub fn name(&self) -> String {
-        let memory = if self.on_demand { "on demand" } else { "pinned" };
+        let memory = match self.memory {
+            Memory::Pinned => "pinned",
+            Memory::OnDemand => "on demand",
+            Memory::Untold => "as UCX likes",
+        };
         let guarded = if self.guarded { ", guarded" } else { "" };
         format!("{}, {memory}{guarded}", self.adapter.name())
     }

@@ -1,5 +1,7 @@
 //! Releases of UCX: how each registers memory on demand, and which of them cannot be used for that.
 
+use super::{Memory, Setting};
+use crate::adapter::Adapter;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -56,14 +58,26 @@ impl Ucx {
         Ok(())
     }
 
-    /// What makes this release register memory on demand, or pin it.
-    pub fn registration(&self, on_demand: bool) -> (&'static str, &'static str) {
-        match (self.release < NON_BLOCKING, on_demand) {
-            (true, true) => ("UCX_IB_REG_METHODS", "odp"),
-            (true, false) => ("UCX_IB_REG_METHODS", "rcache,direct"),
-            (false, true) => ("UCX_REG_NONBLOCK_MEM_TYPES", "host"),
-            (false, false) => ("UCX_REG_NONBLOCK_MEM_TYPES", ""),
+    /// What makes this release register memory so.
+    pub fn registration(&self, memory: Memory) -> Option<(&'static str, &'static str)> {
+        match (self.prefers_on_demand(), memory) {
+            (_, Memory::Untold) => None,
+            (true, Memory::OnDemand) => Some(("UCX_IB_REG_METHODS", "odp")),
+            (true, Memory::Pinned) => Some(("UCX_IB_REG_METHODS", "rcache,direct")),
+            (false, Memory::OnDemand) => Some(("UCX_REG_NONBLOCK_MEM_TYPES", "host")),
+            (false, Memory::Pinned) => Some(("UCX_REG_NONBLOCK_MEM_TYPES", "")),
         }
+    }
+
+    /// Whether it registers on demand if it is not told, where it cannot keep a cache of registrations.
+    pub fn prefers_on_demand(&self) -> bool {
+        self.release < NON_BLOCKING
+    }
+
+    /// The setting in which `weir doctor` should name it: untold, where it prefers memory on demand.
+    pub fn watched(&self) -> Setting {
+        let ideal = Adapter::named("ideal");
+        if self.prefers_on_demand() { Setting::untold(ideal) } else { Setting::on_demand(ideal) }
     }
 
     /// Whether it writes from memory that a process has made read-only, as ArgoDSM does, without a registration for writing.
@@ -78,13 +92,9 @@ impl Ucx {
 
     /// The variables of a program that uses this release. Timeouts are those of T chapter 6, which are UCX's defaults: a C_ACK
     /// of 18, and an RNR delay of 0.96 ms.
-    pub fn variables(&self, on_demand: bool) -> Vec<(&'static str, String)> {
-        let (name, value) = self.registration(on_demand);
-        let mut all = vec![
-            (name, value.to_owned()),
-            ("UCX_RC_TIMEOUT", "1000000us".into()),
-            ("UCX_RC_RNR_TIMEOUT", "1000us".into()),
-        ];
+    pub fn variables(&self, memory: Memory) -> Vec<(&'static str, String)> {
+        let mut all = vec![("UCX_RC_TIMEOUT", "1000000us".into()), ("UCX_RC_RNR_TIMEOUT", "1000us".into())];
+        all.extend(self.registration(memory).map(|(name, value)| (name, value.to_owned())));
         if let Some(libraries) = self.libraries() {
             all.push(("LD_LIBRARY_PATH", libraries.display().to_string()));
         }
@@ -133,8 +143,9 @@ mod tests {
 
     #[test]
     fn later_releases_have_another_variable() {
-        assert_eq!(release("1.10").registration(true), ("UCX_IB_REG_METHODS", "odp"));
-        assert_eq!(release("1.15").registration(true), ("UCX_REG_NONBLOCK_MEM_TYPES", "host"));
-        assert_eq!(release("1.9").registration(false).1, "rcache,direct");
+        let names = |text: &str, memory| release(text).registration(memory).map(|(name, _)| name);
+        assert_eq!(names("1.10", Memory::OnDemand), Some("UCX_IB_REG_METHODS"));
+        assert_eq!(names("1.15", Memory::OnDemand), Some("UCX_REG_NONBLOCK_MEM_TYPES"));
+        assert_eq!(names("1.9", Memory::Untold), None);
     }
 }

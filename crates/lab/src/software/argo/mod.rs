@@ -31,7 +31,7 @@ const BUILDING: Duration = Duration::from_secs(600);
 pub struct Argo {
     init: PathBuf,
     example: PathBuf,
-    ucx: Ucx,
+    pub ucx: Ucx,
     /// The version of MPICH.
     pub mpi: String,
     /// The limit of a run.
@@ -140,7 +140,7 @@ impl Argo {
             }
             None => _ = command.arg(path),
         }
-        command.env("UCX_TLS", TRANSPORTS).envs(self.ucx.variables(setting.on_demand));
+        command.env("UCX_TLS", TRANSPORTS).envs(self.ucx.variables(setting.memory));
         // Both ranks run on one machine, and are to find each other as two hosts do.
         command.env("MPIR_CVAR_NOLOCAL", "1");
         let watch = Watch::begin(&scene.counters());

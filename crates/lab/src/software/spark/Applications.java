@@ -152,6 +152,6 @@ public class Applications {
 
     /** As in Spark's examples, and few in a small run. */
     private static int iterations(int size) {
-        return size < 30 ? 3 : 10;
+        return size < 30 ? 2 : 10;
     }
 }

@@ -17,11 +17,6 @@ const START: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(50);
 /// What the master logs for each worker.
 const REGISTERED: &str = "Registering worker";
-/// Tasks of an executor at a time. Each has a thread, and so a UCX worker with QPs of its own.
-const CORES: u32 = 4;
-/// Partitions of each shuffle.
-pub const PARTITIONS: u32 = 8;
-
 /// A running cluster.
 pub struct Cluster<'a> {
     spark: &'a Spark,
@@ -72,7 +67,7 @@ impl<'a> Cluster<'a> {
             let mut worker = spark.java(scene.weir(side, spark.java.program("java")), &scene, side);
             worker.args(["-Xmx256m", "-cp", &spark.jars(), "org.apache.spark.deploy.worker.Worker"]);
             worker.args(["--host", &stage.address(side).to_string(), "--webui-port", "0"]);
-            worker.args(["--cores", &CORES.to_string(), "--memory", "2g", "--work-dir"]);
+            worker.args(["--cores", &spark.cores.to_string(), "--memory", "2g", "--work-dir"]);
             worker.arg(scene.folder.path().join(format!("work-{side:?}"))).arg(&url);
             Child::spawn(&mut worker, format!("Spark's worker on side {side:?}"))
         };
@@ -99,9 +94,9 @@ impl<'a> Cluster<'a> {
             ("driver.host", host.clone()),
             ("driver.bindAddress", host),
             ("executor.memory", "768m".into()),
-            ("executor.cores", CORES.to_string()),
+            ("executor.cores", spark.cores.to_string()),
             ("executor.instances", "2".into()),
-            ("cores.max", (2 * CORES).to_string()),
+            ("cores.max", (2 * spark.cores).to_string()),
             ("jars", spark.applications.display().to_string()),
             ("driver.extraClassPath", classes.clone()),
             ("executor.extraClassPath", classes),
@@ -122,7 +117,8 @@ impl<'a> Cluster<'a> {
         driver.args(options.iter().map(|(name, value)| format!("-Dspark.{name}={value}")));
         let plugin = [&spark.applications, &spark.plugin].map(|path| path.display().to_string()).join(":");
         driver.args(["-cp", &format!("{plugin}:{}", spark.jars()), "Applications", application.name()]);
-        driver.args([PARTITIONS.to_string(), size.to_string()]);
+        // A shuffle has a partition for each task.
+        driver.args([(2 * spark.cores).to_string(), size.to_string()]);
         let watch = Watch::begin(&self.scene.counters());
         let ended = Child::spawn(&mut driver, application.name())?.wait(limit);
         let counters = watch.end();
@@ -157,7 +153,7 @@ impl Spark {
         command.env("JAVA_HOME", &self.java.home).env("SPARK_HOME", &self.home).env("SPARK_SCALA_VERSION", "2.12");
         command.env("SPARK_LOCAL_IP", &address).env("SPARK_LOCAL_HOSTNAME", &address);
         // A driver listens, which UCX does by TCP where it has no librdmacm.
-        command.env("UCX_TLS", format!("{TRANSPORTS},tcp")).envs(self.ucx.variables(scene.setting.on_demand));
+        command.env("UCX_TLS", format!("{TRANSPORTS},tcp")).envs(self.ucx.variables(scene.setting.memory));
         command
     }
 

@@ -32,6 +32,8 @@ pub struct Spark {
     home: PathBuf,
     plugin: PathBuf,
     applications: PathBuf,
+    /// Tasks of an executor at a time. Each has a thread, and so a UCX worker with QPs of its own.
+    cores: u32,
 }
 
 /// An application, named as Spark's example with the same computation.
@@ -59,16 +61,17 @@ impl Application {
     pub fn size(self, quick: bool) -> u32 {
         match (self, quick) {
             (Application::SparkTc, false) => 100,
-            (Application::SparkTc, true) => 40,
+            (Application::SparkTc, true) => 20,
             (_, false) => 30,
-            (_, true) => 20,
+            (_, true) => 10,
         }
     }
 }
 
 impl Spark {
     /// Builds the plugin, unless the checkout has it, and the applications; gets Spark from Maven Central, unless it is there.
-    pub fn build(checkout: &Path, java: Java, ucx: Ucx) -> Result<Spark> {
+    /// `cores`: the tasks of an executor at a time.
+    pub fn build(checkout: &Path, java: Java, ucx: Ucx, cores: u32) -> Result<Spark> {
         let checkout = checkout.canonicalize().with_context(|| format!("--sparkucx {}", checkout.display()))?;
         let manager = checkout.join("src/main/scala/org/apache/spark/shuffle/compat/spark_3_0/UcxShuffleManager.scala");
         ensure!(manager.is_file(), "--sparkucx: {} is no checkout of SparkUCX for Spark 3.0", checkout.display());
@@ -102,7 +105,7 @@ impl Spark {
         let mut pack = Command::new(java.program("jar"));
         pack.arg("cf").arg(&applications).arg("-C").arg(classes.path()).arg(".");
         built(pack, "jar")?;
-        Ok(Spark { java, ucx, home, plugin, applications })
+        Ok(Spark { java, ucx, home, plugin, applications, cores })
     }
 }
 
