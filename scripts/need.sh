@@ -20,6 +20,7 @@ tshark          tshark                             test       reads Weir's captu
 chromium        chromium                           test       opens the page of `weir analyze --html`
 chromium-driver chromedriver                       test       clicks in it
 ucx-utils       ucx_perftest                       test       UCX over Weir, and a baseline in the benches
+libucx-dev      /usr/include/ucp/api/ucp.h         test       headers to build a program of the tests that uses UCX
 libopenmpi-dev  mpicc.openmpi                      test       MPI programs over Weir
 openmpi-bin     mpirun.openmpi                     test,strangers  starts them
 libmpich-dev    mpicc.mpich                        test       the other MPI over Weir

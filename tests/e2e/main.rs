@@ -5,6 +5,7 @@
 //! because some of them measure time.
 
 mod analyze;
+mod applications;
 mod attack;
 mod bed;
 mod benches;
@@ -115,6 +116,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         qperf::trials(whole),
         raw::trials(),
         ucx::trials(whole),
+        applications::trials(),
         messaging::trials(whole),
         mpi::trials(whole),
         read_order::trials(),
