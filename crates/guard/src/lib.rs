@@ -26,6 +26,8 @@
 
 mod answer;
 mod connection;
+#[cfg(test)]
+mod connection_tests;
 mod depth;
 mod list;
 mod open;

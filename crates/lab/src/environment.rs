@@ -1,4 +1,4 @@
-//! The environment of programs whose runs are measured.
+//! The environment of programs that are measured.
 
 use std::process::Command;
 

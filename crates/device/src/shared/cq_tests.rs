@@ -16,8 +16,7 @@ struct Bed {
 impl Bed {
     fn new() -> Bed {
         let channel = Arc::new(CompChannel::new().unwrap());
-        let options =
-            Options { channel: Some(channel.clone()), cookie: 7, timestamps: false, ignore_overrun: false };
+        let options = Options { channel: Some(channel.clone()), cookie: 7, timestamps: false, ignore_overrun: false };
         let events: Arc<Notify<AsyncEvent>> = Arc::new(Notify::new().unwrap());
         Bed { cq: CqShared::new(4, options, events, Arc::new(AllCqs::default())).unwrap(), channel }
     }

@@ -205,8 +205,15 @@ fn report(starts: &[Found], examples: &[Found], slow: &Evidence, registrars: &[S
             "",
         )
         .from("T fig. 6.1"),
-        Claim::at_least(Predicted, "… the longer group is that with timeouts: share", "it appeared in it only", 0.95, agrees, "")
-            .from("T 6.1.1"),
+        Claim::at_least(
+            Predicted,
+            "… the longer group is that with timeouts: share",
+            "it appeared in it only",
+            0.95,
+            agrees,
+            "",
+        )
+        .from("T 6.1.1"),
         Claim::near(Calibrated, "… the groups differ by", 1.66, 0.35, middle(&long) - middle(&short), "s")
             .from("T fig. 6.2"),
         Claim::at_least(
@@ -227,7 +234,8 @@ fn report(starts: &[Found], examples: &[Found], slow: &Evidence, registrars: &[S
             "",
         )
         .from("T 6.1.1"),
-        Claim::at_most(Predicted, "pinned: share of runs with a timeout", "none", 0.0, pinned.timeouts(), "").from("T 6.1"),
+        Claim::at_most(Predicted, "pinned: share of runs with a timeout", "none", 0.0, pinned.timeouts(), "")
+            .from("T 6.1"),
         Claim::at_most(
             Predicted,
             "ConnectX-6: share of runs with a timeout",

@@ -142,7 +142,9 @@ fn report(all: &[Found], registrars: &[String]) -> Report {
     for (application, bounds) in Application::ALL.into_iter().zip([(1.01, 6.46), (1.07, 3.59), (1.30, 2.38)]) {
         let name = format!("{}: time on demand over pinned, ConnectX-4", application.name());
         let paper = format!("{} to {} times", bounds.0, bounds.1);
-        claims.push(Claim::between(Predicted, name, &paper, bounds, ratio(application, "connectx4"), "").from("T fig. 6.5"));
+        claims.push(
+            Claim::between(Predicted, name, &paper, bounds, ratio(application, "connectx4"), "").from("T fig. 6.5"),
+        );
     }
     let on_demand = |found: &&Found| found.setting.memory == Memory::OnDemand && !found.setting.guarded;
     let flawed = |found: &&Found| found.setting.adapter.base != "ideal";
@@ -162,9 +164,11 @@ fn report(all: &[Found], registrars: &[String]) -> Report {
         )
         .from("T 6.2"),
     );
-    let failures = sum(&|found| found.setting.memory == Memory::Pinned, &|run| f64::from(u8::from(run.seconds.is_none())));
+    let failures =
+        sum(&|found| found.setting.memory == Memory::Pinned, &|run| f64::from(u8::from(run.seconds.is_none())));
     claims.push(
-        Claim::at_most(Predicted, "runs with pinned memory that failed", "none is mentioned", 0.0, failures, "").from("T 6.2"),
+        Claim::at_most(Predicted, "runs with pinned memory that failed", "none is mentioned", 0.0, failures, "")
+            .from("T 6.2"),
     );
     let gains: Vec<f64> = Application::ALL
         .into_iter()
@@ -191,7 +195,8 @@ fn report(all: &[Found], registrars: &[String]) -> Report {
     };
     let ratios =
         ADAPTERS.into_iter().flat_map(|adapter| Application::ALL.map(|application| shown(adapter, application)));
-    let times = all.iter().map(|found| (format!("{}, {}", found.application.name(), found.setting.name()), found.seconds()));
+    let times =
+        all.iter().map(|found| (format!("{}, {}", found.application.name(), found.setting.name()), found.seconds()));
     Report {
         claims,
         inputs: vec![
@@ -210,7 +215,11 @@ fn report(all: &[Found], registrars: &[String]) -> Report {
             },
         ],
         bars: vec![
-            Bars { title: "On demand over pinned".into(), x: Axis::linear("ratio of the median times"), bars: ratios.collect() },
+            Bars {
+                title: "On demand over pinned".into(),
+                x: Axis::linear("ratio of the median times"),
+                bars: ratios.collect(),
+            },
             Bars { title: "Median times".into(), x: Axis::linear("time (s)"), bars: times.collect() },
         ],
         data: table(all),

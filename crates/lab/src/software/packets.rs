@@ -20,7 +20,8 @@ pub struct Evidence {
 /// the most expensive packet damming, otherwise that of which requests waited the longest.
 pub fn evidence(captures: &[PathBuf]) -> Result<Evidence> {
     let all = captures.iter().map(|path| of(path)).collect::<Result<Vec<Evidence>>>()?;
-    let order = |each: &Evidence| (each.cost("damming"), each.findings.iter().map(|(.., time)| *time).sum::<Duration>());
+    let order =
+        |each: &Evidence| (each.cost("damming"), each.findings.iter().map(|(.., time)| *time).sum::<Duration>());
     Ok(all.into_iter().max_by_key(order).unwrap_or_default())
 }
 
@@ -52,7 +53,9 @@ impl Evidence {
             time: Duration::from_nanos(step.time_ns),
             from_client: step.from_requester,
             label: format!("{} {}", step.what, step.psn),
-            operation: step.from_requester.then_some(u32::from(step.mark == Mark::Lost || step.mark == Mark::Unanswered)),
+            operation: step
+                .from_requester
+                .then_some(u32::from(step.mark == Mark::Lost || step.mark == Mark::Unanswered)),
             lost: matches!(step.mark, Mark::Lost | Mark::Unanswered),
         };
         Some(Ladder { title: title.into(), rungs: steps.iter().map(rung).collect() })

@@ -66,7 +66,11 @@ impl Argo {
     pub fn build(checkout: &Path, ucx: Ucx) -> Result<Argo> {
         let checkout = checkout.canonicalize().with_context(|| format!("--argodsm {}", checkout.display()))?;
         let source = checkout.join("src/argo.hpp");
-        ensure!(source.is_file(), "--argodsm: {} is no checkout of ArgoDSM: it has no src/argo.hpp", checkout.display());
+        ensure!(
+            source.is_file(),
+            "--argodsm: {} is no checkout of ArgoDSM: it has no src/argo.hpp",
+            checkout.display()
+        );
         ensure!(
             checkout.join("submodules/qd/qd.hpp").is_file(),
             "--argodsm: the checkout lacks its submodule qd: git -C {} submodule update --init submodules/qd",
@@ -118,13 +122,7 @@ impl Argo {
     }
 
     /// Runs a program to its end, on both sides of the place.
-    pub fn run(
-        &self,
-        place: &Place,
-        program: Program,
-        setting: &Setting,
-        observe: Observe,
-    ) -> Result<Run> {
+    pub fn run(&self, place: &Place, program: Program, setting: &Setting, observe: Observe) -> Result<Run> {
         let scene = place.scene(setting, observe)?;
         let path = match program {
             Program::Init => &self.init,

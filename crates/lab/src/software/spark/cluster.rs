@@ -48,12 +48,7 @@ struct Printed {
 
 impl<'a> Cluster<'a> {
     /// Starts the master, and a worker on each side.
-    pub fn start(
-        spark: &'a Spark,
-        place: &'a Place,
-        setting: &'a Setting,
-        observe: Observe,
-    ) -> Result<Cluster<'a>> {
+    pub fn start(spark: &'a Spark, place: &'a Place, setting: &'a Setting, observe: Observe) -> Result<Cluster<'a>> {
         let scene = place.scene(setting, observe)?;
         let stage = &place.stage;
         let (port, host) = (stage.free_port(Side::A)?, stage.address(Side::A).to_string());

@@ -45,8 +45,7 @@ pub enum Application {
 }
 
 impl Application {
-    pub const ALL: [Application; 3] =
-        [Application::SparkTc, Application::Recommendation, Application::RankingMetrics];
+    pub const ALL: [Application; 3] = [Application::SparkTc, Application::Recommendation, Application::RankingMetrics];
 
     /// The name of Spark's example.
     pub fn name(self) -> &'static str {
