@@ -165,7 +165,6 @@ impl CqShared {
     /// and was not polled yet counts as the next one: adapters compare the number of completions with the number that the
     /// program has polled, and UCX, which does not poll again after its request, relies on that. The caller does what it
     /// causes.
-    #[must_use]
     pub fn arm(&self, solicited_only: bool) -> FollowUp {
         let mut ring = self.ring();
         // A later request for solicited completions does not narrow a request for any completion (IBTA 11.4.2.2).

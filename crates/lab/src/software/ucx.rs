@@ -21,6 +21,13 @@ pub struct Ucx {
 const CRASHES: std::ops::RangeInclusive<(u32, u32)> = (1, 11)..=(1, 14);
 /// From this release on UCX_REG_NONBLOCK_MEM_TYPES decides, before it UCX_IB_REG_METHODS.
 const NON_BLOCKING: (u32, u32) = (1, 15);
+/// From this release on it decides where there is no mlx5dv, too.
+const OVER_VERBS: (u32, u32) = (1, 18);
+
+/// What to do about a release that is not fit.
+const OTHERS: &str = "Give another with --ucx PREFIX: up to 1.10, or from 1.18 on. To build one: git clone -b v1.10.1 \
+                      https://github.com/openucx/ucx; ./autogen.sh; contrib/configure-release --enable-mt --with-verbs \
+                      --prefix=PREFIX; make install";
 
 impl Ucx {
     /// Asks the `ucx_info` of an installation for its version.
@@ -45,15 +52,20 @@ impl Ucx {
         Ok(Ucx { prefix: prefix.map(Path::to_owned), release, version })
     }
 
-    /// An error if processes of this release may crash with memory on demand.
+    /// An error if processes of this release may crash with memory on demand, or have none over plain verbs.
     pub fn check(&self) -> Result<()> {
+        ensure!(
+            !(NON_BLOCKING..OVER_VERBS).contains(&self.release),
+            "UCX {} registers memory on demand by mlx5dv only, which Weir has not. {}",
+            self.version,
+            OTHERS
+        );
         ensure!(
             !CRASHES.contains(&self.release),
             "UCX {} is not fit for memory on demand: releases 1.11 to 1.14 pass their on-demand region where the function that \
-             ends it expects a list of parameters (uct_ib_md_close), so that a process may crash at its end. Give another with \
-             --ucx PREFIX: up to 1.10, or from 1.15 on. To build one: git clone -b v1.10.1 https://github.com/openucx/ucx; \
-             ./autogen.sh; contrib/configure-release --enable-mt --with-verbs --prefix=PREFIX; make install",
-            self.version
+             ends it expects a list of parameters (uct_ib_md_close), so that a process may crash at its end. {}",
+            self.version,
+            OTHERS
         );
         Ok(())
     }
@@ -131,13 +143,13 @@ mod tests {
     }
 
     #[test]
-    fn releases_that_crash_are_refused_with_what_to_do() {
-        for works in ["1.8", "1.10", "1.15", "1.20", "2.0"] {
+    fn releases_that_are_not_fit_are_refused_with_what_to_do() {
+        for works in ["1.8", "1.10", "1.18", "1.20", "2.0"] {
             release(works).check().unwrap();
         }
-        for crashes in ["1.11", "1.13", "1.14"] {
-            let why = release(crashes).check().unwrap_err().to_string();
-            assert!(why.contains(&format!("UCX {crashes}.0")) && why.contains("--ucx PREFIX"), "{why}");
+        for unfit in ["1.11", "1.13", "1.14", "1.15", "1.17"] {
+            let why = release(unfit).check().unwrap_err().to_string();
+            assert!(why.contains(&format!("UCX {unfit}.0")) && why.contains("--ucx PREFIX"), "{why}");
         }
     }
 
