@@ -17,7 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     id: "argo",
     title: "ArgoDSM with memory on demand",
     source: "T 6.1",
-    not_simulated: Some("it runs ArgoDSM itself"),
+    not_simulated: Some("it runs ArgoDSM itself, from a checkout (--argodsm DIR)"),
     not_live,
     paper: "ArgoDSM is a distributed shared memory over MPI, over UCX, of which a variable switched on-demand paging on. Its \
             start and its end alone, with 10 MB, 100 times on each of three systems: two groups of run times where \

@@ -16,7 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     id: "spark",
     title: "SparkUCX with memory on demand",
     source: "T 6.2",
-    not_simulated: Some("it runs SparkUCX itself"),
+    not_simulated: Some("it runs SparkUCX itself, from a checkout (--sparkucx DIR)"),
     not_live,
     paper: "SparkUCX shuffles by READs over UCX, of which a variable switched on-demand paging on, with QPs for each thread \
             that shuffles. Three of Spark's examples with joins ran on clusters of two or four machines, ten times each: 1.01 \
