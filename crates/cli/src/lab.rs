@@ -106,7 +106,7 @@ struct SoftwareArgs {
     /// in DIR/target, and gets Spark from Maven Central
     #[arg(long, value_name = "DIR")]
     sparkucx: Option<PathBuf>,
-    /// Installation of UCX for both [default: the system's]. Releases 1.11 to 1.14 are not fit for memory on demand, Debian
+    /// Installation of UCX for both [default: the system's]. Releases 1.11 to 1.17 are not fit for memory on demand, Debian
     /// 12's among them
     #[arg(long, value_name = "PREFIX")]
     ucx: Option<PathBuf>,

@@ -296,7 +296,7 @@ impl<T> Connection<T> {
 
     /// Whether there is nothing to wait for: until the next post.
     pub fn is_idle(&self) -> bool {
-        self.waits().is_none_or(|waits| waits.silent && !self.may_post_dummy())
+        self.awaited().is_none_or(|(_, silent)| silent && !self.may_post_dummy())
     }
 
     /// Whether a READ into pinned memory is open: the program's memory does not have its data yet.
@@ -355,17 +355,19 @@ impl<T> Connection<T> {
         self.open.drain(..ended);
     }
 
-    /// What the program waits for: the oldest request with a completion. Without one, the last request, which has none, so
-    /// that only a dummy with a completion tells that it is over.
+    /// What the program waits for, if the QP can send.
     fn waits(&self) -> Option<Waits> {
-        if !self.ready {
-            return None;
-        }
+        let (at, silent) = self.awaited().filter(|_| self.ready)?;
+        Some(Waits { since: self.open[at].at.max(self.served_until), bytes: self.bytes(at), silent })
+    }
+
+    /// The place of the oldest request with a completion. Without one, of the last request, which is silent: only a dummy
+    /// with a completion tells that it is over.
+    fn awaited(&self) -> Option<(usize, bool)> {
         let theirs = |open: &Open<T>| !open.dummy && open.request.is_some();
         let signaled = self.open.iter().position(|open| theirs(open) && !open.is_silent());
-        let silent = signaled.is_none();
-        let at = signaled.or_else(|| self.open.iter().rposition(theirs).filter(|_| self.guards.dummy))?;
-        Some(Waits { since: self.open[at].at.max(self.served_until), bytes: self.bytes(at), silent })
+        let last = || self.open.iter().rposition(theirs).filter(|_| self.guards.dummy);
+        signaled.map(|at| (at, false)).or_else(|| last().map(|at| (at, true)))
     }
 
     fn may_post_dummy(&self) -> bool {

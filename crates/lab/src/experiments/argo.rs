@@ -8,7 +8,7 @@ use crate::data::Data;
 use crate::experiment::{Experiment, Input, PaperFigure, Report};
 use crate::figure::{Axis, Bars, Panel, Series};
 use crate::software::argo::{Argo, NEEDS, Program, Run};
-use crate::software::{Evidence, Observe, Place, Setting, Software, Ucx, evidence};
+use crate::software::{Counters, Evidence, Observe, Place, Setting, Software, Ucx, evidence};
 use crate::statistics::median;
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
@@ -75,13 +75,7 @@ fn not_live(software: &Software) -> Option<String> {
                 .into(),
         );
     }
-    let packages = weir_stage::missing(NEEDS);
-    if !packages.is_empty() {
-        return Some(format!("programs are missing: apt install {}", packages.join(" ")));
-    }
-    // Whether this release of UCX is fit for it.
-    let checked = Ucx::find(software.ucx.as_deref()).and_then(|ucx| ucx.check());
-    checked.err().map(|error| format!("{error:#}"))
+    software.check(&NEEDS).err().map(|error| format!("{error:#}"))
 }
 
 /// ConnectX-4 with a page fault that takes as long as in T fig. 6.2.
@@ -303,25 +297,13 @@ fn report(starts: &[Found], examples: &[Found], slow: &Evidence, registrars: &[S
 
 /// A row for each run.
 fn table(starts: &[Found], examples: &[Found]) -> Data {
-    let mut data = Data::new([
-        "program",
-        "setting",
-        "trial",
-        "seconds",
-        "QPs",
-        "packets",
-        "page faults",
-        "RNR NAKs",
-        "sequence NAKs",
-        "ACK timeouts",
-        "failed",
-    ]);
+    let [qps, packets, faults, rnr, sequence, timeouts] = Counters::COLUMNS;
+    let mut data =
+        Data::new(["program", "setting", "trial", "seconds", qps, packets, faults, rnr, sequence, timeouts, "failed"]);
     for (program, all) in [("init", starts), ("example", examples)] {
         for found in all {
             for (trial, run) in found.runs.iter().enumerate() {
-                let c = &run.counters;
-                let counts = [c.qps, c.packets, c.page_faults, c.rnr_naks, c.sequence_naks, c.ack_timeouts];
-                let [qps, packets, faults, rnr, sequence, timeouts] = counts.map(|count| (count as f64).into());
+                let [qps, packets, faults, rnr, sequence, timeouts] = run.counters.cells();
                 let (setting, seconds) = (found.setting.name(), run.time.as_secs_f64());
                 data.push([
                     program.into(),

@@ -8,7 +8,8 @@ use crate::data::Data;
 use crate::experiment::{Experiment, Input, PaperFigure, Report};
 use crate::figure::{Axis, Bars};
 use crate::software::spark::{Application, Cluster, Ended, Java, NEEDS, Spark};
-use crate::software::{Memory, Observe, Place, Setting, Software, Ucx};
+use crate::software::{Counters, Memory, Observe, Place, Setting, Software, Ucx};
+use crate::statistics::median;
 use anyhow::{Context, Result};
 use std::time::Duration;
 
@@ -58,12 +59,7 @@ fn not_live(software: &Software) -> Option<String> {
             "it needs a checkout of SparkUCX (git clone https://github.com/openucx/sparkucx): --sparkucx DIR".into(),
         );
     }
-    let packages = weir_stage::missing(NEEDS);
-    if !packages.is_empty() {
-        return Some(format!("programs are missing: apt install {}", packages.join(" ")));
-    }
-    let checked = Ucx::find(software.ucx.as_deref()).and_then(|ucx| ucx.check());
-    checked.and_then(|()| Java::find(software.java.as_deref())).err().map(|error| format!("{error:#}"))
+    software.check(&NEEDS).and_then(|()| Java::find(software.java.as_deref())).err().map(|error| format!("{error:#}"))
 }
 
 /// The runs of an application with a setting.
@@ -201,7 +197,7 @@ fn report(all: &[Found], registrars: &[String]) -> Report {
             "ConnectX-4 on demand, guarded over unguarded: the median ratio",
             "workarounds help",
             1.0,
-            crate::statistics::median(&gains),
+            median(&gains),
             "",
         )
         .from("T 7.1"),
@@ -227,7 +223,7 @@ fn report(all: &[Found], registrars: &[String]) -> Report {
             Input {
                 name: "the cluster",
                 paper: "272 logical cores, 36 or 80, on each of two or four machines; 210 to 2858 QPs",
-                profile: "two executors of four tasks on one machine",
+                profile: "two executors of four tasks on one machine, of two in a quick run",
                 source: "T table 4.2, fig. 6.5",
             },
         ],
@@ -246,6 +242,7 @@ fn report(all: &[Found], registrars: &[String]) -> Report {
 
 /// A row for each run.
 fn table(all: &[Found]) -> Data {
+    let [qps, packets, faults, rnr, sequence, timeouts] = Counters::COLUMNS;
     let mut data = Data::new([
         "application",
         "setting",
@@ -253,19 +250,18 @@ fn table(all: &[Found]) -> Data {
         "seconds",
         "result",
         "processes",
-        "QPs",
-        "packets",
-        "page faults",
-        "RNR NAKs",
-        "sequence NAKs",
-        "ACK timeouts",
+        qps,
+        packets,
+        faults,
+        rnr,
+        sequence,
+        timeouts,
         "failed",
     ]);
     for found in all {
         for (trial, run) in found.runs.iter().enumerate() {
-            let c = &run.counters;
-            let counts = [c.processes, c.qps, c.packets, c.page_faults, c.rnr_naks, c.sequence_naks, c.ack_timeouts];
-            let [processes, qps, packets, faults, rnr, sequence, timeouts] = counts.map(|count| (count as f64).into());
+            let processes = (run.counters.processes as f64).into();
+            let [qps, packets, faults, rnr, sequence, timeouts] = run.counters.cells();
             data.push([
                 found.application.name().into(),
                 found.setting.name().as_str().into(),

@@ -6,6 +6,7 @@
 
 use super::ladder::{self, CaptureContext};
 use super::{Micro, Operation, Outcome, Paging, PagingCosts, Runner, Sides, Wakeup, Workaround, paging, time};
+use crate::environment::clean;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -131,13 +132,7 @@ impl Live {
         let port = self.stage.free_port(Side::A)?;
         let seconds = self.limit.as_secs().max(1).to_string();
         let command = |side: Side| {
-            let mut command = self.stage.command(side, &self.weir);
-            // The caller's WEIR_* variables would change the experiment.
-            for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"WEIR_")) {
-                if name != "WEIR_LOG" {
-                    command.env_remove(name);
-                }
-            }
+            let mut command = clean(self.stage.command(side, &self.weir));
             command.env("WEIR_LIB_DIR", &self.library);
             if let Some(report) = self.watch.as_ref().filter(|_| side == Side::B) {
                 command.args(["doctor", "--json", "--output"]).arg(report).arg("--").arg(&self.weir);

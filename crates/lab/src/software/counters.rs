@@ -1,5 +1,6 @@
 //! What the adapters of all processes of a run count, read until the last of them has ended.
 
+use crate::data::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,11 +23,20 @@ pub struct Counters {
     /// Packets that were sent.
     pub packets: u64,
     pub page_faults: u64,
-    /// Regions that were registered on demand.
-    pub on_demand: u64,
     pub ack_timeouts: u64,
     pub rnr_naks: u64,
     pub sequence_naks: u64,
+}
+
+impl Counters {
+    /// Headers of [`Counters::cells`].
+    pub const COLUMNS: [&str; 6] = ["QPs", "packets", "page faults", "RNR NAKs", "sequence NAKs", "ACK timeouts"];
+
+    /// Cells of a row of data.
+    pub fn cells(&self) -> [Cell; 6] {
+        let counts = [self.qps, self.packets, self.page_faults, self.rnr_naks, self.sequence_naks, self.ack_timeouts];
+        counts.map(|count| (count as f64).into())
+    }
 }
 
 /// A thread that reads the counters of all processes of a run folder.
@@ -92,7 +102,6 @@ fn add(mut sum: Counters, seen: &Seen) -> Counters {
     let Some(process) = &seen.last else { return sum };
     sum.processes += 1;
     sum.qps += seen.qps;
-    sum.on_demand += process.memory.registrations_on_demand;
     for device in &process.devices {
         let paging = |name: &str| device.paging.iter().find(|(known, _)| known == name).map_or(0, |(_, value)| *value);
         sum.packets += device.packets_sent;

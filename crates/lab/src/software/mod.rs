@@ -17,6 +17,7 @@ pub use place::Place;
 pub use ucx::Ucx;
 
 use crate::adapter::Adapter;
+use anyhow::{Result, ensure};
 use std::path::PathBuf;
 
 /// What the caller has of the applications, and how much to run.
@@ -28,10 +29,19 @@ pub struct Software {
     pub sparkucx: Option<PathBuf>,
     /// Prefix of an installation of UCX; `None`: the system's.
     pub ucx: Option<PathBuf>,
-    /// Folder of a Java of 8 to 11, as JAVA_HOME; `None`: one that is found.
+    /// Folder of a Java of 8 to 13, as JAVA_HOME; `None`: one that is found.
     pub java: Option<PathBuf>,
     /// Few runs of small inputs.
     pub quick: bool,
+}
+
+impl Software {
+    /// An error if programs are missing, or if UCX is not fit for memory on demand.
+    pub fn check(&self, programs: &[&'static str]) -> Result<()> {
+        let packages = weir_stage::missing(programs.iter().copied());
+        ensure!(packages.is_empty(), "programs are missing: apt install {}", packages.join(" "));
+        Ucx::find(self.ucx.as_deref())?.check()
+    }
 }
 
 /// How UCX registers memory.
@@ -86,9 +96,8 @@ impl Setting {
 }
 
 /// What is observed of a run besides the counters, each of which changes its time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observe {
-    #[default]
     Nothing,
     /// The packets of each process, in captures.
     Packets,

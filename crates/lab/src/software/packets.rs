@@ -49,14 +49,15 @@ impl Evidence {
     /// The ladder of the dammed request.
     pub fn ladder(&self, title: &str) -> Option<Ladder> {
         let steps = self.dammed.as_ref()?;
-        let rung = |step: &LadderStep| Rung {
-            time: Duration::from_nanos(step.time_ns),
-            from_client: step.from_requester,
-            label: format!("{} {}", step.what, step.psn),
-            operation: step
-                .from_requester
-                .then_some(u32::from(step.mark == Mark::Lost || step.mark == Mark::Unanswered)),
-            lost: matches!(step.mark, Mark::Lost | Mark::Unanswered),
+        let rung = |step: &LadderStep| {
+            let lost = matches!(step.mark, Mark::Lost | Mark::Unanswered);
+            Rung {
+                time: Duration::from_nanos(step.time_ns),
+                from_client: step.from_requester,
+                label: format!("{} {}", step.what, step.psn),
+                operation: step.from_requester.then_some(lost.into()),
+                lost,
+            }
         };
         Some(Ladder { title: title.into(), rungs: steps.iter().map(rung).collect() })
     }

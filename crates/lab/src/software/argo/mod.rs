@@ -3,7 +3,7 @@
 use super::counters::Watch;
 use super::place::TRANSPORTS;
 use super::{Counters, Observe, Place, Setting, Ucx};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -32,8 +32,6 @@ pub struct Argo {
     init: PathBuf,
     example: PathBuf,
     pub ucx: Ucx,
-    /// The version of MPICH.
-    pub mpi: String,
     /// The limit of a run.
     limit: Duration,
 }
@@ -107,7 +105,7 @@ impl Argo {
             built(compile, name)?;
             Ok(program)
         };
-        Ok(Argo { init: compile("init")?, example: compile("example")?, ucx, mpi: mpich()?, limit: LIMIT })
+        Ok(Argo { init: compile("init")?, example: compile("example")?, ucx, limit: LIMIT })
     }
 
     /// The same with another limit of a run.
@@ -172,13 +170,4 @@ pub fn built(mut command: Command, name: &str) -> Result<()> {
     weir_stage::ends_with_this_thread(&mut command);
     Child::spawn(&mut command, name)?.wait(BUILDING)?.success()?;
     Ok(())
-}
-
-fn mpich() -> Result<String> {
-    let output = Command::new(locate("mpirun.mpich")?).arg("--version").output()?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    match text.lines().find_map(|line| line.trim().strip_prefix("Version:")) {
-        Some(version) => Ok(version.trim().to_owned()),
-        None => bail!("mpirun.mpich --version prints no version: {text}"),
-    }
 }

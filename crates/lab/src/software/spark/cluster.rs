@@ -6,7 +6,6 @@ use crate::software::place::{Scene, TRANSPORTS};
 use crate::software::{Counters, Observe, Place, Setting};
 use anyhow::Result;
 use serde::Deserialize;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 use weir_stage::{Child, Finished, Protocol, Side};
@@ -17,6 +16,7 @@ const START: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(50);
 /// What the master logs for each worker.
 const REGISTERED: &str = "Registering worker";
+
 /// A running cluster.
 pub struct Cluster<'a> {
     spark: &'a Spark,
@@ -84,7 +84,7 @@ impl<'a> Cluster<'a> {
         let stage = &self.scene.place.stage;
         let host = stage.address(Side::A).to_string();
         let classes = format!("{}:{}", spark.plugin.display(), spark.ucx.libraries().unwrap_or_default().display());
-        let mut options: Vec<(&str, String)> = vec![
+        let options: Vec<(&str, String)> = vec![
             ("master", self.master.clone()),
             ("driver.host", host.clone()),
             ("driver.bindAddress", host),
@@ -105,8 +105,8 @@ impl<'a> Cluster<'a> {
             // SparkUCX waits so long for the address of a peer, and 100 ms by default.
             ("network.timeout", "120s".into()),
             ("ui.enabled", "false".into()),
+            ("local.dir", self.scene.folder.path().display().to_string()),
         ];
-        options.push(("local.dir", self.scene.folder.path().display().to_string()));
         let mut driver = spark.java(self.scene.watched(Side::A, spark.java.program("java")), &self.scene, Side::A);
         driver.arg("-Xmx512m");
         driver.args(options.iter().map(|(name, value)| format!("-Dspark.{name}={value}")));
@@ -128,11 +128,6 @@ impl<'a> Cluster<'a> {
             }
             _ => failed(reason(&finished)),
         })
-    }
-
-    /// The captures of all processes so far, if packets are observed.
-    pub fn captures(&self) -> Result<Vec<PathBuf>> {
-        self.scene.captured()
     }
 
     /// The libraries that the last driver used to register memory on demand, if they are observed.
