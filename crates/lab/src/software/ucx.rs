@@ -1,6 +1,6 @@
 //! Releases of UCX: how each registers memory on demand, and which of them cannot be used for that.
 
-use super::{Memory, Setting};
+use super::setting::{Memory, Setting};
 use crate::adapter::Adapter;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
