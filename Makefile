@@ -136,7 +136,7 @@ test-applications: ## Run ArgoDSM and SparkUCX over Weir, if their checkouts are
 	@[ -n "$(ARGODSM)" ] || echo "skipped: ArgoDSM, because there is no checkout: ARGODSM=DIR"
 	@[ -n "$(SPARKUCX)" ] || echo "skipped: SparkUCX, because there is no checkout: SPARKUCX=DIR"
 	@[ -z "$(strip $(APPLICATIONS))" ] || $(MAKE) --no-print-directory build
-	@[ -z "$(strip $(APPLICATIONS))" ] || $(STAGE)/bin/weir lab run $(APPLICATIONS) --quick --html --out $(TARGET)/applications \
+	@[ -z "$(strip $(APPLICATIONS))" ] || tests/applications.py $(STAGE)/bin/weir $(TARGET)/applications $(APPLICATIONS) -- \
 		$(call option,argodsm,$(ARGODSM)) $(call option,sparkucx,$(SPARKUCX)) $(call option,ucx,$(UCX)) $(call option,java,$(JAVA))
 
 test-ci: ## Run what contrib has for CI on minimal Debian systems, and build the image (root, network)

@@ -27,8 +27,10 @@ const LATE_PAGE: &str = "about = \"ConnectX-4 with a late page\"\nbase = \"conne
 [adapter]\nrepeated_read_us = 2000\n
 [page_faults]\nresolve_us = 15000\n";
 
-/// Pages that the client locks; threads of the shuffle, and blocks of each.
+/// Pages that the client locks. With guards, more than there may be open dummies: those of a page must not stay open.
 const PAGES: u64 = 2;
+const GUARDED_PAGES: u64 = 24;
+/// Threads of the shuffle, and blocks of each.
 const THREADS: u64 = 4;
 const BLOCKS: u64 = 8;
 
@@ -51,7 +53,7 @@ pub fn trials() -> Vec<Trial> {
 /// The server may be off its core for as long as an ACK timeout, so one of eight tries must have none.
 fn pinned_lock(bed: &Bed) -> Result<()> {
     one_of(TRIES, || {
-        let lock = Lock::run(bed, &[], &[])?;
+        let lock = Lock::run(bed, PAGES, &[], &[])?;
         ensure!(lock.cost("damming").is_none(), "damming with pinned memory: {lock:?}");
         Ok((lock.cost("timeout").is_none(), lock))
     })
@@ -61,7 +63,7 @@ fn pinned_lock(bed: &Bed) -> Result<()> {
 /// hides it from `weir analyze`. So one of eight tries must show it.
 fn dammed_lock(bed: &Bed) -> Result<()> {
     one_of(TRIES, || {
-        let lock = Lock::run(bed, &[], &[ON_DEMAND])?;
+        let lock = Lock::run(bed, PAGES, &[], &[ON_DEMAND])?;
         Ok((lock.seconds > TIMEOUT && lock.cost("damming") > Some(TIMEOUT), lock))
     })
 }
@@ -69,7 +71,7 @@ fn dammed_lock(bed: &Bed) -> Result<()> {
 /// A SEND is lost, and a dummy READ reveals it, although UCX asks for a completion of one SEND in 64 only.
 fn guarded_lock(bed: &Bed) -> Result<()> {
     one_of(TRIES, || {
-        let lock = Lock::run(bed, &["--guard", "auto"], &[ON_DEMAND])?;
+        let lock = Lock::run(bed, GUARDED_PAGES, &["--guard", "auto"], &[ON_DEMAND])?;
         let is_revealed = lock.cost("damming").is_some_and(|cost| cost < TIMEOUT) && lock.cost("timeout").is_none();
         Ok((is_revealed, lock))
     })
@@ -131,7 +133,7 @@ struct Lock {
 }
 
 impl Lock {
-    fn run(bed: &Bed, options: &[&str], environment: &[(&str, &str)]) -> Result<Lock> {
+    fn run(bed: &Bed, pages: u64, options: &[&str], environment: &[(&str, &str)]) -> Result<Lock> {
         let folder = tempfile::tempdir()?;
         let profile = folder.path().join("late.toml");
         std::fs::write(&profile, LATE_PAGE)?;
@@ -139,7 +141,7 @@ impl Lock {
         let options = [&["--capture", capture.to_str().context("UTF-8")?], options].concat();
         let run = Run {
             pattern: "lock",
-            count: PAGES,
+            count: pages,
             threads: 1,
             profile: profile.to_str().context("UTF-8")?,
             options: &options,

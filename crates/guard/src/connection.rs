@@ -17,6 +17,10 @@ use std::collections::VecDeque;
 /// request without a completion leaves the send queue only with a later one.
 pub const SPARE: u32 = 16;
 
+/// A request without a completion may be lost behind a READ that was open so short a time ago, ns. Later ones get no
+/// dummy: their program does not wait for them, and the peer may have destroyed its QP once it had them.
+const BEHIND_READ: u64 = 100_000_000;
+
 /// So often a QP starts again at most before a request completes.
 const STARTS: u32 = 4;
 
@@ -40,6 +44,8 @@ pub struct Connection<T> {
     /// The last READ, and the last WRITE that has completed.
     read: Remote,
     write: Option<Remote>,
+    /// When a READ was last known to be open.
+    read_at: u64,
     /// When the adapter could begin with the oldest request, unless that was posted later.
     served_until: u64,
     /// Open dummies, and those since the last completion.
@@ -79,6 +85,7 @@ impl<T> Connection<T> {
             untracked_signaled: 0,
             read: Remote::default(),
             write: None,
+            read_at: 0,
             served_until: 0,
             dummies: 0,
             since_completion: 0,
@@ -120,7 +127,7 @@ impl<T> Connection<T> {
             self.complete = self.untracked == 0;
         }
         if request.kind == Kind::Read {
-            self.read = request.remote;
+            (self.read, self.read_at) = (request.remote, now);
         }
         self.enter(now, request, false);
     }
@@ -182,6 +189,9 @@ impl<T> Connection<T> {
                 self.dummies -= u32::from(open.dummy);
                 if request.kind == Kind::Write && success && !open.dummy {
                     self.write = Some(request.remote);
+                }
+                if request.kind == Kind::Read && !open.dummy {
+                    self.read_at = now;
                 }
                 each(&request.work, success);
                 open.request = None;
@@ -296,7 +306,7 @@ impl<T> Connection<T> {
 
     /// Whether there is nothing to wait for: until the next post.
     pub fn is_idle(&self) -> bool {
-        self.awaited().is_none_or(|(_, silent)| silent && !self.may_post_dummy())
+        self.awaited().is_none()
     }
 
     /// Whether a READ into pinned memory is open: the program's memory does not have its data yet.
@@ -361,12 +371,13 @@ impl<T> Connection<T> {
         Some(Waits { since: self.open[at].at.max(self.served_until), bytes: self.bytes(at), silent })
     }
 
-    /// The place of the oldest request with a completion. Without one, of the last request, which is silent: only a dummy
-    /// with a completion tells that it is over.
+    /// The place of the oldest request with a completion. Without one, of the last request soon after a READ, which is
+    /// silent: only a dummy with a completion tells that it is over.
     fn awaited(&self) -> Option<(usize, bool)> {
         let theirs = |open: &Open<T>| !open.dummy && open.request.is_some();
         let signaled = self.open.iter().position(|open| theirs(open) && !open.is_silent());
-        let last = || self.open.iter().rposition(theirs).filter(|_| self.guards.dummy);
+        let behind = |open: &Open<T>| theirs(open) && open.at <= self.read_at + BEHIND_READ;
+        let last = || self.open.iter().rposition(behind).filter(|_| self.guards.dummy);
         signaled.map(|at| (at, false)).or_else(|| last().map(|at| (at, true)))
     }
 

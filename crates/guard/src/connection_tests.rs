@@ -94,13 +94,36 @@ fn a_dummy_with_a_completion_follows_requests_without_one() {
     assert_eq!(connection.next(), Some(7 * MS));
     assert_eq!(complete(&mut connection, 6 * MS, u64::MAX), (Completed::Dummy, vec![2, 3, u64::MAX]));
     assert!(connection.is_idle() && connection.next().is_none() && connection.open() == 0);
-    // As many as there are places, then none until the next post.
+    // As many as there are places, then none until one of them is over.
     connection.post(10 * MS, silent(4));
     for _ in 0..SPARE {
         let at = connection.next().expect("another dummy");
         connection.posted_dummy(at, dummy(true));
     }
+    assert!(!connection.is_idle() && connection.next().is_none());
+    connection.post(90 * MS, silent(5));
+    assert_eq!(complete(&mut connection, 91 * MS, u64::MAX), (Completed::Dummy, vec![4, u64::MAX]));
+    assert!(connection.next().is_some(), "one is left that is behind the dummies");
+}
+
+/// The peer of a request that came long after the last READ may be gone, which a dummy would turn into a failure.
+#[test]
+fn requests_without_completions_have_a_dummy_soon_after_a_read_only() {
+    let silent = |wr_id| Request { signaled: false, ..request(wr_id, Kind::Send, 8) };
+    let mut connection = connection("dummy");
+    connection.post(0, request(1, Kind::Read, 8));
+    complete(&mut connection, 50 * MS, 1);
+    connection.post(151 * MS, silent(2));
     assert!(connection.is_idle() && connection.next().is_none());
+    // One that is behind a READ does not wait for those after it.
+    connection.post(160 * MS, request(3, Kind::Read, 8));
+    complete(&mut connection, 161 * MS, 3);
+    connection.post(162 * MS, silent(4));
+    connection.post(300 * MS, silent(5));
+    let next = connection.next().unwrap();
+    assert!((164 * MS..170 * MS).contains(&next), "{next}");
+    connection.set_ready(false);
+    assert_eq!(connection.next(), None, "a QP that cannot send has no dummies");
 }
 
 #[test]

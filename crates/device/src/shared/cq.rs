@@ -171,9 +171,7 @@ impl CqShared {
         if !(solicited_only && ring.armed == Armed::Any) {
             ring.armed = if solicited_only { Armed::Solicited } else { Armed::Any };
         }
-        let Some(failed) = ring.untold_that_is_wanted() else { return FollowUp::Nothing };
-        ring.untold = 0;
-        ring.wanted(failed)
+        ring.tell_untold()
     }
 
     /// Moves the completions to a ring of `capacity` entries. EINVAL if more are pending; ENOMEM without memory.
@@ -290,8 +288,14 @@ impl CqShared {
     pub fn purge(&self, qp_num: u32) {
         let stays = |completion: &Completion| completion.qp_num != qp_num || completion.opcode.is_of_tags();
         let mut ring = self.ring();
-        ring.entries.retain(|entry| stays(&entry.completion));
-        ring.untold = ring.untold.min(ring.entries.len());
+        let (mut at, mut untold, told) = (0, 0, ring.entries.len() - ring.untold);
+        ring.entries.retain(|entry| {
+            let stays = stays(&entry.completion);
+            untold += usize::from(stays && at >= told);
+            at += 1;
+            stays
+        });
+        ring.untold = untold;
     }
 
     /// Drops its pending channel events.
@@ -317,11 +321,22 @@ impl Armed {
 }
 
 impl Ring {
-    /// Whether an entry of which no event has told raises the event that is requested now, and whether it failed.
-    fn untold_that_is_wanted(&self) -> Option<bool> {
-        let mut untold = self.entries.iter().rev().take(self.untold);
-        let wanted = untold.find(|entry| self.armed.wants(entry.solicited));
-        wanted.map(|entry| entry.completion.status != Status::Success)
+    /// What the entries cause of which no event has told, now that an event is requested.
+    fn tell_untold(&mut self) -> FollowUp {
+        let mut follow_up = FollowUp::Nothing;
+        for at in self.entries.len() - self.untold..self.entries.len() {
+            let entry = &self.entries[at];
+            let failed = entry.completion.status != Status::Success;
+            if self.armed.wants(entry.solicited) {
+                self.untold = 0;
+                match self.wanted(failed) {
+                    FollowUp::Nothing => {}
+                    FollowUp::Event => return FollowUp::Event,
+                    wait => follow_up = wait,
+                }
+            }
+        }
+        follow_up
     }
 
     /// A completion has come for which an event is requested.

@@ -22,15 +22,19 @@ impl Bed {
     }
 
     fn complete(&self, solicited: bool) {
+        self.complete_of(1, Status::Success, solicited);
+    }
+
+    fn complete_of(&self, qp_num: u32, status: Status, solicited: bool) {
         let completion = Completion {
             wr_id: 0,
-            status: Status::Success,
+            status,
             opcode: WcOpcode::Recv,
             byte_len: 0,
             imm: 0,
             flags: WcFlags::empty(),
             vendor_err: 0,
-            qp_num: 1,
+            qp_num,
             src_qp: 0,
             network: Network::default(),
             tag: 0,
@@ -132,4 +136,38 @@ fn moderation_holds_such_an_event_back_too() {
     assert_eq!(bed.events(), 0);
     bed.complete(false);
     assert_eq!(bed.events(), 1);
+}
+
+#[test]
+fn completions_of_a_destroyed_qp_raise_nothing() {
+    let bed = Bed::new();
+    bed.arm(false);
+    bed.complete_of(1, Status::Success, false);
+    assert_eq!(bed.events(), 1);
+    bed.complete_of(2, Status::Success, false);
+    bed.cq.purge(2);
+    bed.arm(false);
+    assert_eq!(bed.events(), 0, "an event has told of the one that is left");
+}
+
+/// With moderation an event waits for more completions, but a failed one does not wait.
+#[test]
+fn a_failed_completion_raises_the_event_whatever_came_after_it() {
+    let bed = Bed::new();
+    bed.cq.moderate(4, 1000).unwrap();
+    bed.complete_of(1, Status::Success, false);
+    bed.arm(false);
+    assert_eq!(bed.events(), 0);
+    assert_eq!(bed.poll(4), 1);
+    bed.cq.moderate(0, 0).unwrap();
+    assert_eq!(bed.events(), 1);
+    bed.cq.moderate(4, 1000).unwrap();
+    bed.complete_of(1, Status::WrFlushed, false);
+    bed.complete_of(1, Status::Success, false);
+    bed.arm(false);
+    assert_eq!(bed.events(), 1);
+    assert_eq!(bed.poll(4), 2);
+    (0..4).for_each(|_| bed.complete(false));
+    bed.arm(false);
+    assert_eq!(bed.events(), 1, "so many have come");
 }

@@ -124,6 +124,9 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         let why = found.failed.first().cloned().unwrap_or_default();
         ensure!(!found.runs.is_empty(), "{}: no run ended well: {why}", found.setting.name());
     }
+    let slow = slow_run(bench, &argo, &place)?;
+    let registrars = argo.run(&place, Program::Init, &argo.ucx.watched(), Observe::Registrars);
+    let registrars = registrars.map_or_else(|error| vec![format!("nothing: {error:#}")], |run| run.registrars);
     // The example takes up to a minute or two, and so it runs with few settings.
     let mut few = vec![];
     if argo.runs_example() {
@@ -133,8 +136,6 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     let (times, limit) = if software.quick { (1, QUICK_EXAMPLE) } else { (trials.min(EXAMPLE_TRIALS), EXAMPLE) };
     let argo = argo.with_limit(limit);
     let examples = all(bench, &argo, &place, Program::Example, &few, times);
-    let slow = slow_run(bench, &argo, &place)?;
-    let registrars = argo.run(&place, Program::Init, &argo.ucx.watched(), Observe::Registrars)?.registrars;
     Ok(report(&starts, &examples, &slow, &registrars))
 }
 
@@ -168,7 +169,8 @@ fn slow_run(bench: &Bench<'_>, argo: &Argo, place: &Place) -> Result<Evidence> {
     let setting = Setting::on_demand(late());
     let mut last = Evidence::default();
     for _ in 0..CAPTURED.min(bench.trials(CAPTURED)) {
-        let run = argo.run(place, Program::Init, &setting, Observe::Packets)?;
+        // A run that fails is no evidence, and the others are.
+        let Ok(run) = argo.run(place, Program::Init, &setting, Observe::Packets) else { continue };
         last = evidence(&run.captures)?;
         if run.counters.ack_timeouts > 0 {
             break;

@@ -115,13 +115,15 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         for setting in &settings {
             let mut cluster = None;
             for found in all.iter_mut().filter(|found| found.setting == *setting) {
-                let mut ready = match cluster.take() {
-                    Some(cluster) => cluster,
-                    None => Cluster::start(&spark, &place, setting, Observe::Nothing)?,
-                };
-                let ended = ready.run(found.application, found.application.size(software.quick), limit)?;
+                let start = || Cluster::start(&spark, &place, setting, Observe::Nothing);
+                let ran = cluster.take().map_or_else(start, Ok).and_then(|mut ready| {
+                    let ended = ready.run(found.application, found.application.size(software.quick), limit)?;
+                    Ok((ready, ended))
+                });
                 // After a failure executors may be stuck: the next application gets a new cluster.
-                cluster = ended.seconds.is_some().then_some(ready);
+                let (ready, ended) =
+                    ran.map_or_else(|error| (None, Ended::failed(&error)), |(ready, ended)| (Some(ready), ended));
+                cluster = ready.filter(|_| ended.seconds.is_some());
                 found.runs.push(ended);
                 (bench.progress)(0, 1);
             }
@@ -130,9 +132,11 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     settings.iter().for_each(|setting| bench.note(&setting.adapter.name(), trials));
     // The driver has memory of its own that executors read.
     let watched = Setting::on_demand(Adapter::named("ideal"));
-    let mut cluster = Cluster::start(&spark, &place, &watched, Observe::Registrars)?;
-    cluster.run(Application::SparkTc, Application::SparkTc.size(true), limit)?;
-    Ok(report(&all, &cluster.registrars()?))
+    let registrars = Cluster::start(&spark, &place, &watched, Observe::Registrars).and_then(|mut cluster| {
+        cluster.run(Application::SparkTc, Application::SparkTc.size(true), limit)?;
+        cluster.registrars()
+    });
+    Ok(report(&all, &registrars.unwrap_or_else(|error| vec![format!("nothing: {error:#}")])))
 }
 
 fn report(all: &[Found], registrars: &[String]) -> Report {

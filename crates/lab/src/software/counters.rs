@@ -1,7 +1,7 @@
 //! What the adapters of all processes of a run count, read until the last of them has ended.
 
 use crate::data::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,6 +69,9 @@ struct Seen {
 
 fn watch(folder: &Path, stop: &AtomicBool) -> Counters {
     let mut seen: BTreeMap<PathBuf, Seen> = BTreeMap::new();
+    // A process of an earlier run that was killed has left its folder.
+    let is_dead = |process: &PathBuf| Held::open(process).is_ok_and(|held| !held.is_alive());
+    let dead: BTreeSet<PathBuf> = read::process_folders(folder).filter(is_dead).collect();
     let mut deadline = None;
     loop {
         if stop.load(Ordering::Relaxed) && deadline.is_none() {
@@ -76,6 +79,7 @@ fn watch(folder: &Path, stop: &AtomicBool) -> Counters {
         }
         for process in read::process_folders(folder) {
             if !seen.contains_key(&process)
+                && !dead.contains(&process)
                 && let Ok(held) = Held::open(&process)
             {
                 seen.insert(process, Seen { held, last: None, qps: 0 });

@@ -83,10 +83,11 @@ pub fn add_sges(request: &mut Request<Work>, context: &Context, sges: &[ibv_sge]
     }
 }
 
-/// A READ or WRITE of no bytes.
+/// A READ or WRITE of no bytes. `signaled`: it has a completion.
 pub fn dummy(kind: Kind, remote: Remote, signaled: bool) -> Request<Work> {
     let opcode = if kind == Kind::Write { IBV_WR_RDMA_WRITE } else { IBV_WR_RDMA_READ };
-    describe(DUMMY, opcode, 0, signaled, remote, 0)
+    let flags = if signaled { IBV_SEND_SIGNALED } else { 0 };
+    describe(DUMMY, opcode, flags, signaled, remote, 0)
 }
 
 /// Posts a request. An error is that of ibv_post_send.
@@ -146,6 +147,7 @@ impl Work {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
 
     #[test]
     fn sges_are_kept_up_to_a_limit() {
@@ -166,5 +168,27 @@ mod tests {
         assert!(of(IBV_WR_SEND, 0) && !of(IBV_WR_SEND, IBV_SEND_FENCE) && !of(IBV_WR_SEND, IBV_SEND_INLINE));
         assert!(!of(IBV_WR_SEND_WITH_INV, 0) && !of(IBV_WR_ATOMIC_FETCH_AND_ADD, 0) && !of(IBV_WR_BIND_MW, 0));
         assert_eq!((kind(IBV_WR_BIND_MW), kind(IBV_WR_FLUSH)), (Kind::Local, Kind::Atomic));
+    }
+
+    #[test]
+    fn the_library_gets_a_dummy_as_the_connection_enters_it() {
+        static POSTED: Mutex<Vec<(c_int, u32)>> = Mutex::new(vec![]);
+        unsafe extern "C" fn note(_: *mut ibv_qp, wr: *mut ibv_send_wr, _: *mut *mut ibv_send_wr) -> c_int {
+            // SAFETY: the request of `post`.
+            let wr = unsafe { &*wr };
+            POSTED.lock().unwrap().push((wr.opcode, wr.send_flags));
+            0
+        }
+        let mut context = Context::example();
+        context.real.post_send = Some(note);
+        for (kind, signaled) in [(Kind::Read, true), (Kind::Write, true), (Kind::Read, false)] {
+            let request = dummy(kind, Remote::default(), signaled);
+            assert_eq!(request.signaled, signaled);
+            // SAFETY: the function above does not look at the QP.
+            assert_eq!(unsafe { post(&request, std::ptr::null_mut(), &context) }, 0);
+        }
+        let expected =
+            [(IBV_WR_RDMA_READ, IBV_SEND_SIGNALED), (IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED), (IBV_WR_RDMA_READ, 0)];
+        assert_eq!(*POSTED.lock().unwrap(), expected);
     }
 }

@@ -130,9 +130,8 @@ impl Argo {
         command.args(["-np", "2"]);
         match place.stage.namespace_path(Side::B) {
             Some(other) => {
-                let program = path.display();
-                let script = format!("[ $PMI_RANK = 0 ] && exec {program}; exec nsenter --net={other} {program}");
-                command.args(["sh", "-c", &script]);
+                let script = format!(r#"[ "$PMI_RANK" = 0 ] && exec "$0"; exec nsenter --net={other} "$0""#);
+                command.args(["sh", "-c", &script]).arg(path);
             }
             None => _ = command.arg(path),
         }

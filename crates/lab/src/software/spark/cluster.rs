@@ -20,11 +20,11 @@ const REGISTERED: &str = "Registering worker";
 /// A running cluster.
 pub struct Cluster<'a> {
     spark: &'a Spark,
-    scene: Scene<'a>,
     master: String,
-    // Dropping them ends the processes with their executors.
+    // Dropping them ends the processes with their executors, before the folder goes that they write to.
     _workers: Vec<Child>,
     _master: Child,
+    scene: Scene<'a>,
 }
 
 /// An application that has ended.
@@ -44,6 +44,13 @@ pub struct Ended {
 struct Printed {
     seconds: f64,
     result: f64,
+}
+
+impl Ended {
+    /// Of an application for which there was no cluster, or which did not start.
+    pub fn failed(error: &anyhow::Error) -> Ended {
+        Ended { seconds: None, result: None, why: format!("{error:#}"), counters: Counters::default() }
+    }
 }
 
 impl<'a> Cluster<'a> {
