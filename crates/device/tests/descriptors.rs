@@ -164,3 +164,24 @@ fn a_new_address_is_not_a_fatal_event() {
     .join()
     .unwrap();
 }
+
+/// An invalidation of memory waits for the engines of all adapters, for which it has so many places.
+#[test]
+fn a_process_has_a_limited_number_of_adapters() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let _serial = one_at_a_time();
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    if hard < 4096 {
+        eprintln!("skipped: 64 adapters need more than the {hard} descriptors that `ulimit -Hn` permits");
+        return;
+    }
+    setrlimit(Resource::RLIMIT_NOFILE, 4096, hard).unwrap();
+    let open = |n: usize| Context::open_as("weir_lo", &Profile { name: format!("number {n}"), ..Profile::ideal() });
+    let mut all: Vec<_> = (0..64).map(|n| open(n).unwrap()).collect();
+    assert_eq!(open(64).err(), Some(Errno(libc::EMFILE)));
+    assert!(open(63).is_ok(), "that adapter exists");
+    all.pop();
+    assert!(open(64).is_ok(), "one was closed");
+    drop(all);
+    setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+}

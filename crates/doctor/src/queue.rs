@@ -71,7 +71,13 @@ impl SendQueue {
     /// so this request will not be seen.
     #[inline]
     pub fn stage(&self, nth: u64, mut posted: Posted) -> bool {
-        let (head, at) = (self.head.load(Acquire), self.tail.load(Relaxed) + nth);
+        let tail = self.tail.load(Relaxed);
+        let mut head = self.head.load(Acquire);
+        if head > tail {
+            // A completion with the same ID has ended a request that was then taken back.
+            head = self.head.fetch_min(tail, AcqRel).min(tail);
+        }
+        let at = tail + nth;
         if at - head >= self.entries.len() as u64 {
             return false;
         }
@@ -251,6 +257,19 @@ mod tests {
         assert_eq!(queue.oldest().unwrap().wr_id, 9);
         queue.clear();
         assert!(queue.oldest().is_none());
+    }
+
+    /// A program may give all requests one ID, and poll a completion while the adapter refuses a request.
+    #[test]
+    fn a_completion_of_a_request_that_is_taken_back_ends_nothing_else() {
+        let queue = SendQueue::new(4);
+        post(&queue, 7, true);
+        // The completing thread has found the request at place 0, and ends it after the other thread has taken it back.
+        queue.withdraw(1);
+        queue.head.store(1, Release);
+        post(&queue, 8, true);
+        assert_eq!((queue.open(), queue.oldest().map(|posted| posted.wr_id)), (1, Some(8)));
+        assert_eq!(ended(&queue, 8, false), [(8, true)]);
     }
 
     #[test]

@@ -222,7 +222,8 @@ impl Clock {
 
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end]).into_owned()
+    // The text reaches a terminal, and the program chose it.
+    String::from_utf8_lossy(&bytes[..end]).replace(char::is_control, "\u{fffd}")
 }
 
 #[cfg(test)]

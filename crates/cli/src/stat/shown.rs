@@ -124,6 +124,10 @@ pub struct Traffic {
     pub without_receive: u64,
     /// Packets that were lost because the shared memory to their peer was full.
     pub ring_full: u64,
+    /// Packets that were dropped because of a wrong ICRC.
+    pub wrong_icrc: u64,
+    /// Packets for a connected QP that were dropped because they came from another address than its peer's.
+    pub wrong_sender: u64,
 }
 
 /// An on-demand region.
@@ -229,6 +233,8 @@ impl From<&read::Device> for Device {
                 packets_lost: device.packets_lost,
                 without_receive: device.without_receive,
                 ring_full: device.ring_full,
+                wrong_icrc: device.wrong_icrc,
+                wrong_sender: device.wrong_sender,
             },
             paging: Paging::of(&device.paging),
             links: device.links.iter().map(|link| Link::of(link, &device.links)).collect(),

@@ -186,6 +186,16 @@ fn retransmissions(process: &Process) -> String {
         if traffic.ring_full > 0 {
             let _ = writeln!(text, "{}: {} packets lost to full shared memory", device.name, traffic.ring_full);
         }
+        if traffic.wrong_icrc > 0 {
+            let _ = writeln!(text, "{}: {} packets dropped because of a wrong ICRC", device.name, traffic.wrong_icrc);
+        }
+        if traffic.wrong_sender > 0 {
+            let _ = writeln!(
+                text,
+                "{}: {} packets dropped because they came from another address than the QP's peer",
+                device.name, traffic.wrong_sender
+            );
+        }
     }
     text
 }

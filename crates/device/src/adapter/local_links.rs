@@ -112,8 +112,9 @@ impl LocalLinks {
         if !self.limit_logged && adapter.with_engine(|engine| engine.ring_limit_was_reached()) {
             self.limit_logged = true;
             tracing::warn!(
-                "this process shares memory with {MAX_RINGS} others: packets to further processes of this machine go \
-                 by UDP, which is slower"
+                "{}: this process shares memory with {MAX_RINGS} others: packets to further processes of this machine \
+                 go by UDP, which is slower",
+                adapter.device.name
             );
         }
     }
@@ -315,7 +316,10 @@ impl LocalLinks {
                     if std::mem::replace(&mut self.failure_logged, true) {
                         tracing::debug!("another process of this machine is reached by UDP{why}: {error}");
                     } else {
-                        tracing::warn!("a process of this machine is reached by UDP, which is slower{why}: {error}");
+                        let device = &adapter.device.name;
+                        tracing::warn!(
+                            "{device}: a process of this machine is reached by UDP, which is slower{why}: {error}"
+                        );
                     }
                 }
             }
@@ -325,7 +329,9 @@ impl LocalLinks {
     fn free(&mut self, adapter: &Adapter, listener: &Listener, ring: Ring) {
         if let Use::Lie(peer) = ring.state {
             tracing::error!(
-                "the process at {peer} wrote invalid data into shared memory: packets to it go by UDP from now on"
+                "{}: the process at {peer} wrote invalid data into shared memory: packets to it go by UDP from now on. \
+                 It has a defect, or is hostile: end it",
+                adapter.device.name
             );
         }
         self.rings.retain(|(token, _)| *token != ring.token);
@@ -369,7 +375,8 @@ fn failed(adapter: &Adapter, key: &PeerKey, end: End) {
     match end {
         End::System(error) if last => {
             let why = explain(&error);
-            tracing::warn!("packets to {}, port {}, go by UDP, which is slower{why}: {error}", key.1, key.2);
+            let (device, to, port) = (&adapter.device.name, key.1, key.2);
+            tracing::warn!("{device}: packets to {to}, port {port}, go by UDP, which is slower{why}: {error}");
         }
         End::Refused if last => tracing::debug!("{}, port {}, shares no memory with this process", key.1, key.2),
         _ => {}

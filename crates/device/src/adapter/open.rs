@@ -17,9 +17,11 @@ use crate::os::netlink::Netlink;
 use crate::os::panics::{self, catch_panic};
 use crate::os::per_process::OnceInherited;
 use crate::os::process::Owned;
+use crate::os::refused::refused;
 use crate::os::threads::with_signals_blocked;
 use crate::os::watch::Watch;
 use crate::pace::{MORE_SOCKETS, Pace};
+use crate::paging::MAX_ADAPTERS;
 use crate::shared::handover::Handover;
 use crate::shared::state::{AdapterState, Parts};
 use crate::slot::Slot;
@@ -48,6 +50,12 @@ impl Adapter {
         let fits = |adapter: &Arc<Adapter>| adapter.device.name == name && same(adapter) && adapter.check().is_ok();
         if let Some(adapter) = here.into_iter().find(fits) {
             return Ok(adapter);
+        }
+        if open.len() >= MAX_ADAPTERS {
+            return Err(refused(
+                libc::EMFILE,
+                format_args!("{name}: this process has {MAX_ADAPTERS} devices open, which is the limit: close others"),
+            ));
         }
         static FAIL_ALL: fn() = device_fatal::fail_all;
         panics::set_fail_all(&FAIL_ALL);
@@ -89,7 +97,8 @@ impl Adapter {
         let listener = may_be_local(&config, &profile).then(|| Listener::open(slot.number()));
         let listener = listener.and_then(|listener| {
             let log = |error: &io::Error| {
-                tracing::warn!("packets to other processes here go by UDP, which is slower: {error}")
+                let name = &device.name;
+                tracing::warn!("{name}: packets to other processes here go by UDP, which is slower: {error}")
             };
             listener.inspect_err(log).ok().map(Owned::new)
         });

@@ -41,8 +41,9 @@ impl Adapter {
         if tasks.contains(ThreadTasks::TAP) {
             self.renew_tap();
         }
-        if tasks.contains(ThreadTasks::SEND_ERRORS) {
+        if tasks.contains(ThreadTasks::LOG) {
             self.send_errors.write_log(&self.device, self.config.disabled);
+            self.arrival_errors.write_log(&self.device.name);
         }
     }
 

@@ -1,12 +1,13 @@
 //! Bookkeeping of QPs and their peers: what is in flight, which QPs wait, and which try again.
 
-use super::qp_error_log::QpError;
+use super::qp_error_log::{Hint, QpError};
 use super::{Engine, entry_peer};
 use crate::engine::peers::Peers;
 use crate::engine::peers::connection::Link;
 use crate::engine::peers::identity::PeerId;
 use crate::engine::waiting::{WaitList, WaitReason};
 use crate::os::clock;
+use crate::shared::state::AdapterState;
 use std::sync::atomic::Ordering;
 use weir_transport::QpState;
 
@@ -53,7 +54,8 @@ impl Engine {
                 entry.shared.faults.take_refusal(ending.side).filter(|refusal| QpError::is_about(&ending, refusal));
             let (num, dest) = (entry.shared.num, protocol.attr().dest_qp_num);
             let sends_only = protocol.state() == QpState::Sqe;
-            let error = QpError { num, dest, peer: to, ending, refusal, sends_only };
+            let hint = peer.map_or(Hint::None, |peer| Hint::of(&entry.connection, self.peers.get(peer)));
+            let error = QpError { num, dest, peer: to, ending, refusal, sends_only, hint };
             self.carrier.mark(&error);
             // There is room for all QPs: `add_qp` has reserved it.
             self.endings.push(error);
@@ -76,8 +78,8 @@ impl Engine {
 
     /// Moves the completions of the turn to their CQs. The log lines of failed QPs come first: a program that sees a
     /// failed completion may end at once.
-    pub(super) fn publish_completions(&mut self) {
-        self.endings.drain(..).for_each(QpError::log);
+    pub(super) fn publish_completions(&mut self, adapter: &AdapterState) {
+        self.endings.drain(..).for_each(|error| error.log(&adapter.device.name));
         self.completions.publish();
     }
 

@@ -40,7 +40,7 @@ impl Engine {
         }
         // The timeouts of what is sent now begin now.
         let now = if caught_up { clock::now() } else { now };
-        self.send_due_hellos(now);
+        self.send_due_hellos(adapter, now);
         self.foreign_turn(adapter, now);
         now
     }
@@ -94,7 +94,7 @@ impl Engine {
         self.catch_up(adapter, now, SOCKETS * self.peers.receive_buffer());
         self.turn(adapter, Turn::LOOK);
         // A turn that finds nothing more leaves early if the program polls.
-        self.publish_completions();
+        self.publish_completions(adapter);
     }
 
     /// Handles everything that is in the sockets. Stops after that many bytes of packets, and after that many of

@@ -13,7 +13,7 @@ impl Engine {
     pub fn fail(&mut self, adapter: &AdapterState) {
         catch_panic(|| self.carrier.mark(&"the adapter has failed (IBV_EVENT_DEVICE_FATAL)"));
         // Completions of a turn that did not end.
-        catch_panic(|| self.publish_completions());
+        catch_panic(|| self.publish_completions(adapter));
         // The engine's thread ends, and the removed QPs keep the adapter open.
         drop(self.take_removed());
         for index in self.table.indices() {
@@ -35,7 +35,11 @@ impl Engine {
             let flushed = catch_panic(|| shared.lock().enter_error_state(&mut host))
                 || catch_panic(|| shared.lock().flush_queues(&mut host));
             if !flushed {
-                tracing::error!("QP {:#08x}: its work requests could not be flushed", shared.num);
+                tracing::error!(
+                    "{}, QP {:#08x}: its work requests could not be flushed",
+                    adapter.device.name,
+                    shared.num
+                );
             }
         }
     }

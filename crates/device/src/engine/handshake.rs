@@ -83,7 +83,7 @@ impl Engine {
     }
 
     /// Sends the hellos that are due.
-    pub(super) fn send_due_hellos(&mut self, now: Instant) {
+    pub(super) fn send_due_hellos(&mut self, adapter: &AdapterState, now: Instant) {
         while let Some((peer, outgoing)) = self.peers.ask_again(now) {
             match outgoing {
                 Some(outgoing) => self.send_hello(&outgoing, &[]),
@@ -94,7 +94,7 @@ impl Engine {
             self.send_hello(&outgoing, &[]);
             for at in 0..self.peers.get(peer).members.asking().len() {
                 let index = self.peers.get(peer).members.asking()[at];
-                foreign |= self.count_try(peer, index, now);
+                foreign |= self.count_try(adapter, peer, index, now);
             }
             if foreign {
                 self.foreign.note_foreign_peer(now);
@@ -106,14 +106,16 @@ impl Engine {
     }
 
     /// Counts a hello to a QP's peer. Returns whether the peer is treated as foreign because of it.
-    fn count_try(&mut self, peer: PeerId, index: u16, now: Instant) -> bool {
+    fn count_try(&mut self, adapter: &AdapterState, peer: PeerId, index: u16, now: Instant) -> bool {
         let Some(entry) = self.table.get_mut(index) else { return false };
         let peer = self.peers.get_mut(peer);
         let foreign = entry.connection.asked(now, peer.weir().is_some());
         if foreign && peer.weir().is_some() && !std::mem::replace(&mut peer.unproven_reported, true) {
             tracing::warn!(
-                "QP {:#08x}: the process at {} answers, but does not prove that it owns the QP's peer; packets go to \
-                 port {ROCE_PORT}, as to a foreign adapter (said once for this process)",
+                "{}, QP {:#08x}: the process at {} answers, but does not prove that it owns the QP's peer; packets go to \
+                 port {ROCE_PORT}, as to a foreign adapter (said once for this process). Its QP may not be connected \
+                 yet, or a firewall drops UDP ports 20480 to 21503 in one direction",
+                adapter.device.name,
                 entry.shared.num,
                 peer.to(false),
             );

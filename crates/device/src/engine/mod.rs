@@ -1,6 +1,7 @@
 //! The engine: moves packets between the QPs of a device and its carrier. The thread that holds it drives it, one turn
 //! at a time: doorbells, arrivals, deadlines, departures.
 
+mod arrival_notes;
 mod bookkeeping;
 mod carrier;
 mod completions;
@@ -318,9 +319,9 @@ impl Engine {
             adapter.gathering.burst_left(clock::now().0);
         }
         worked |= sent;
-        self.publish_completions();
+        self.publish_completions(adapter);
         self.fail_overflown(adapter, now);
-        self.publish_completions();
+        self.publish_completions(adapter);
         self.ask_for_rings(adapter, now);
         if let Some(rows) = &mut self.link_rows {
             rows.turn(&*self.carrier, now.0);

@@ -30,6 +30,13 @@ impl Engine {
                 self.carrier.mark(&format_args!("QP {:#08x} is in the error state: its CQ is full", shared.num));
             }
             self.after(index, &mut protocol);
+            drop(protocol);
+            tracing::warn!(
+                "{}, QP {:#08x} is in the error state: its CQ is full, and a completion is lost. Create the CQ with as \
+                 many entries as work requests may be open (cqe of ibv_create_cq), or poll it more often",
+                adapter.device.name,
+                shared.num
+            );
         }
     }
 }

@@ -1,10 +1,14 @@
 //! The log message about a QP that went to the error state because of a request: one line, however many work requests
 //! it flushes.
 
+use crate::engine::peers::connection::{Connection, Link};
+use crate::engine::peers::peer::Peer;
 use crate::memory::refusal::Refusal;
+use crate::slot::{FIRST_PORT, SLOTS};
 use std::fmt;
 use std::net::IpAddr;
 use weir_transport::{Ending, Side, Status};
+use weir_wire::ROCE_PORT;
 
 /// A QP that went to the error state because of a request.
 #[derive(Clone, Copy)]
@@ -20,15 +24,40 @@ pub struct QpError {
     pub refusal: Option<Refusal>,
     /// Only its sends have stopped, until it is modified to RTS.
     pub sends_only: bool,
+    pub hint: Hint,
+}
+
+/// What is known about the process at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    None,
+    /// Neither a hello nor a packet ever came from it. The UDP port of its slot.
+    Unheard(u16),
+    /// A Weir process answers, but has not proven that it owns the peer. The UDP port of its slot.
+    Unproven(u16),
+    /// It does not answer hellos any more. The UDP port of its slot.
+    Silent(u16),
+}
+
+impl Hint {
+    /// Of a QP and its peer.
+    pub fn of(connection: &Connection, peer: &Peer) -> Hint {
+        match connection.link {
+            Link::Weir(_) if peer.is_silent() => Hint::Silent(peer.slot_port),
+            _ if connection.is_unheard() && peer.weir().is_none() => Hint::Unheard(peer.slot_port),
+            _ if connection.is_unheard() => Hint::Unproven(peer.slot_port),
+            _ => Hint::None,
+        }
+    }
 }
 
 impl QpError {
-    /// Writes the line. No lock of a rank above the engine's is held: a log allocates memory, and a memory hook of the
+    /// Writes the line. `device`: the QP's. No lock of a rank above the engine's is held: a log allocates memory, and a memory hook of the
     /// program may deregister a region there.
     #[cold]
     #[inline(never)]
-    pub fn log(self) {
-        tracing::warn!("{self}");
+    pub fn log(self, device: &str) {
+        tracing::warn!("{device}, {self}");
     }
 }
 
@@ -64,10 +93,11 @@ struct Cause<'a>(&'a QpError);
 
 impl fmt::Display for Cause<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let QpError { ending, refusal, .. } = self.0;
+        let QpError { ending, refusal, hint, .. } = self.0;
         match (refusal, ending.why) {
             (Some(refusal), _) => write!(f, "{refusal}"),
             (None, Some(why)) => f.write_str(why),
+            (None, None) if ending.status == Status::RetryExceeded && ending.is_ack_timeout() => no_response(f, *hint),
             (None, None) => f.write_str(advice(ending)),
         }
     }
@@ -86,14 +116,40 @@ impl QpError {
     }
 }
 
+/// Why no response came, and what to do.
+fn no_response(f: &mut fmt::Formatter<'_>, hint: Hint) -> fmt::Result {
+    match hint {
+        Hint::Unheard(port) => write!(
+            f,
+            "nothing ever came from the peer, neither from UDP port {port}, which a Weir process would have, nor from an \
+             adapter. Check that the peer process runs, that its QP is in RTR or RTS with this QP's number, and that \
+             firewalls let UDP ports {ROCE_PORT} and {FIRST_PORT} to {} pass, both ways; NAT between the two \
+             cannot work",
+            FIRST_PORT + SLOTS - 1
+        ),
+        Hint::Unproven(port) => write!(
+            f,
+            "the process at UDP port {port} answers, but has not shown that it has this QP's peer. Check that the peer QP \
+             is in RTR or RTS, that dest_qp_num is its number and its dest_qp_num this QP's number, and that sq_psn of \
+             each is rq_psn of the other"
+        ),
+        Hint::Silent(port) => write!(
+            f,
+            "the process at UDP port {port} does not answer any more: it has ended or is stopped, or the network to it \
+             is down"
+        ),
+        Hint::None => f.write_str(
+            "no response came. Check that the peer process runs, that its QP is in RTR or RTS with this QP's number, \
+             and that no firewall drops UDP between the two; a slow peer needs a larger timeout or retry_cnt. If long \
+             messages fail and short ones do not, something on the way drops packets of the path MTU",
+        ),
+    }
+}
+
 /// The likely cause, and what to do.
 fn advice(ending: &Ending) -> &'static str {
     let own = ending.side == Side::Requester;
     match ending.status {
-        Status::RetryExceeded if ending.is_ack_timeout() => {
-            "no response came. Check that the peer process runs, that its QP is in RTR or RTS with this QP's number, \
-             and that no firewall drops UDP between the two; a slow peer needs a larger timeout or retry_cnt"
-        }
         Status::RetryExceeded => {
             "the peer missed packets repeatedly. Look for a path that loses packets, or an MTU on the way that is \
              smaller than the path MTU"

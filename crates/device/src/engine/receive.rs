@@ -72,7 +72,10 @@ impl Engine {
                 }
                 continue;
             };
-            let Some((shared, checks)) = self.checks(index, arrival) else { continue };
+            let Some((shared, checks)) = self.checks(index, arrival) else {
+                self.note_other_sender(adapter, (index, arrival), now);
+                continue;
+            };
             // A burst is usually for one QP, which is locked once.
             let mut protocol = shared.lock();
             let mut next = Some((position, datagram));
@@ -114,6 +117,12 @@ impl Engine {
             }
             self.after(index, &mut protocol);
             drop(protocol);
+            if checks.changed.get() {
+                self.note_wrong_icrc(adapter, (index, arrival), now);
+            }
+            if checks.came.get().is_some() && checks.from_slot && arrival.to_port == ROCE_PORT {
+                self.note_no_hello(adapter, (index, arrival), now);
+            }
             if let Some(tagged) = checks.came.get()
                 && let Some(entry) = self.table.get_mut(index)
                 && entry.connection.note_packet(checks.by_slots, checks.from_slot, tagged)
@@ -168,9 +177,20 @@ impl Engine {
             Link::Asking { .. } | Link::Foreign => (true, Sender::Foreign),
         };
         let (retired, envelope) = (entry.retired.is_some(), envelope(arrival));
-        let (came, shown) = (Cell::new(None), self.shown);
-        let checks =
-            Checks { icrc, tag, came, by_slots, from_slot, sender, frames, envelope, retired, datagram: false, shown };
+        let checks = Checks {
+            icrc,
+            tag,
+            came: Cell::new(None),
+            changed: Cell::new(false),
+            by_slots,
+            from_slot,
+            sender,
+            frames,
+            envelope,
+            retired,
+            datagram: false,
+            shown: self.shown,
+        };
         Some((entry.shared.clone(), checks))
     }
 
@@ -181,19 +201,19 @@ impl Engine {
             Some(weir) if arrival.to_port != ROCE_PORT => (weir.icrc, Sender::Weir),
             _ => (true, Sender::Foreign),
         };
-        let (came, envelope, shown) = (Cell::new(None), envelope(arrival), self.shown);
         Checks {
             icrc,
             tag: None,
-            came,
+            came: Cell::new(None),
+            changed: Cell::new(false),
             by_slots: false,
             from_slot: false,
             sender,
             frames: false,
-            envelope,
+            envelope: envelope(arrival),
             retired: false,
             datagram: true,
-            shown,
+            shown: self.shown,
         }
     }
 }
@@ -252,6 +272,8 @@ pub(super) struct Checks {
     tag: Option<u32>,
     /// Set when a packet passed; whether it carried the tag.
     came: Cell<Option<bool>>,
+    /// Set when a packet had a wrong ICRC.
+    changed: Cell<bool>,
     /// The packet came from the port of the peer's slot to that of this slot (`by_slots`), or to any port
     /// (`from_slot`).
     by_slots: bool,
@@ -272,7 +294,14 @@ impl Checks {
     pub(super) fn packet<'a>(&self, position: usize, datagram: &'a [u8]) -> Option<Packet<'a>> {
         if self.tag.is_some() && datagram.last_chunk().copied().map(u32::from_le_bytes) == self.tag {
             self.came.set(Some(true));
-        } else if self.icrc && !self.icrc_ok(position, datagram) || !self.icrc && !self.datagram {
+        } else if self.icrc && !self.icrc_ok(position, datagram) {
+            // With the tag of an earlier connection it is no error.
+            if self.tag.is_none() {
+                self.changed.set(true);
+                self.shown.traffic.wrong_icrc.bump(1);
+            }
+            return None;
+        } else if !self.icrc && !self.datagram {
             return None;
         } else {
             self.came.set(Some(false));

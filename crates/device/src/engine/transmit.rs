@@ -77,7 +77,7 @@ impl Engine {
             any = true;
         }
         if any {
-            adapter.pace.ask_thread(ThreadTasks::SEND_ERRORS);
+            adapter.pace.ask_thread(ThreadTasks::LOG);
         }
     }
 

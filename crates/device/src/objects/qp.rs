@@ -240,8 +240,8 @@ impl Qp {
         let route =
             if mask.contains(AttrMask::AV) { Some(adapter.route_to(&attr.ah_attr, attr.dest_qp_num)?) } else { None };
         if route.is_some_and(|route| route.remote.is_multicast()) {
-            let num = self.shared.num;
-            let why = format_args!("QP {num:#08x}: modify: the destination GID is a multicast group");
+            let (device, num) = (&adapter.device.name, self.shared.num);
+            let why = format_args!("{device}, QP {num:#08x}: modify: the destination GID is a multicast group");
             return Err(refused(libc::EINVAL, why));
         }
         let ends = matches!(attr.qp_state, QpState::Reset | QpState::Error);
@@ -254,7 +254,7 @@ impl Qp {
         // Between turns: a WQE that ends here may be part of a burst that still refers to application memory.
         let (result, state, dest) = adapter.between_turns(|| self.modify_protocol(attr, mask));
         if let Err(error) = result {
-            tracing::warn!("QP {:#08x}: modify: {error}", self.shared.num);
+            tracing::warn!("{}, QP {:#08x}: modify: {error}", adapter.device.name, self.shared.num);
             return Err(error.into());
         }
         if let Some(route) = route {
@@ -283,8 +283,9 @@ impl Qp {
                 let (num, name) = (self.shared.num, &device.ifname);
                 let (wanted, active) = (wanted.bytes(), active.bytes());
                 tracing::warn!(
-                    "QP {num:#08x}: modify: path MTU {wanted} is above the {active} that {name} carries; \
+                    "{}, QP {num:#08x}: modify: path MTU {wanted} is above the {active} that {name} carries; \
                      use the port's active_mtu, or give {name} an MTU of {} or more",
+                    device.name,
                     wanted + HEADERS
                 );
                 Err(Errno(libc::EINVAL))

@@ -41,10 +41,11 @@ impl<T> Notify<T> {
             return;
         };
         events.push_back(event);
-        drop(events);
+        // Under the lock: `remove` must find the count of each event that it drops.
         let one = 1u64;
-        // SAFETY: writes eight bytes from the stack. It blocks only at 2^64 - 2 events.
-        unsafe { libc::write(self.fd(), (&raw const one).cast(), 8) };
+        // SAFETY: writes eight bytes from the stack. It blocks only at 2^64 - 2 events. As a raw system call it is no
+        // cancellation point.
+        unsafe { libc::syscall(libc::SYS_write, self.fd(), &raw const one, 8) };
     }
 
     /// Takes the oldest event. Blocks unless the descriptor is non-blocking: EAGAIN then. EINTR passes through.
@@ -128,6 +129,26 @@ mod tests {
         for _ in 0..2 {
             ended.recv_timeout(Duration::from_secs(60)).expect("neither thread hangs");
         }
+        let mut poll = libc::pollfd { fd: notify.fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: a pollfd on the stack.
+        assert_eq!(unsafe { libc::poll(&mut poll, 1, 0) }, 0, "no count without an event is left");
+    }
+
+    /// An event is removed by another thread than the one that adds it.
+    #[test]
+    fn a_removed_event_leaves_no_count() {
+        let notify = Arc::new(Notify::new().unwrap());
+        let pusher = notify.clone();
+        let (done, ended) = mpsc::channel();
+        let pushes = std::thread::spawn(move || {
+            (0..200_000).for_each(|_| pusher.push(1));
+            done.send(()).unwrap();
+        });
+        while ended.try_recv().is_err() {
+            notify.remove(|event| *event == 1);
+        }
+        pushes.join().unwrap();
+        notify.remove(|_| true);
         let mut poll = libc::pollfd { fd: notify.fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: a pollfd on the stack.
         assert_eq!(unsafe { libc::poll(&mut poll, 1, 0) }, 0, "no count without an event is left");

@@ -7,8 +7,8 @@ pub struct ThreadTasks(pub(super) u16);
 impl ThreadTasks {
     /// No work.
     pub const NONE: ThreadTasks = ThreadTasks(0);
-    /// Write the log of send errors, which may wait for a terminal.
-    pub const SEND_ERRORS: ThreadTasks = ThreadTasks(1);
+    /// Write the log of send errors and of arrivals, which may wait for a terminal.
+    pub const LOG: ThreadTasks = ThreadTasks(1);
     /// Allocate room for peers.
     pub const PEER_ROOM: ThreadTasks = ThreadTasks(2);
     /// Read from the kernel which users have port 4791.

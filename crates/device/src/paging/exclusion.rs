@@ -17,8 +17,8 @@ use std::time::Instant;
 
 /// Maximum number of invalidations under way, and of populates.
 const AT_ONCE: usize = 64;
-/// Maximum number of adapters of a process.
-const ADAPTERS: usize = 64;
+/// Maximum number of adapters of a process: an invalidation waits for all that may use its pages, and allocates nothing.
+pub const MAX_ADAPTERS: usize = 64;
 
 /// The on-demand regions of a process, and what is under way in them.
 pub(crate) struct Exclusion {
@@ -80,7 +80,7 @@ impl Exclusion {
         }
         // The overlapping invalidation has cleared the table, and may still be waiting for accesses to end.
         let overlaps_active = state.active.iter().any(|other| overlap(&other.pages, &pages));
-        let mut owners: [Option<Arc<dyn Owner>>; ADAPTERS] = [const { None }; ADAPTERS];
+        let mut owners: [Option<Arc<dyn Owner>>; MAX_ADAPTERS] = [const { None }; MAX_ADAPTERS];
         let mut overlaps = false;
         let clearing = Instant::now();
         state.clear(addr, len, |region, cleared| {
@@ -134,7 +134,7 @@ impl Exclusion {
 
     /// Returns when no access to any region that began earlier is under way.
     pub fn quiesce_all(&self) {
-        let mut owners: [Option<Arc<dyn Owner>>; ADAPTERS] = [const { None }; ADAPTERS];
+        let mut owners: [Option<Arc<dyn Owner>>; MAX_ADAPTERS] = [const { None }; MAX_ADAPTERS];
         let mut state = self.lock();
         let State { regions, active, known, .. } = &mut *state;
         for region in regions {
@@ -272,7 +272,7 @@ fn overlap(range: &Range<u64>, other: &Range<u64>) -> bool {
     range.start < other.end && other.start < range.end
 }
 
-fn add(owners: &mut [Option<Arc<dyn Owner>>; ADAPTERS], region: &OnDemand) {
+fn add(owners: &mut [Option<Arc<dyn Owner>>; MAX_ADAPTERS], region: &OnDemand) {
     let Some(owner) = region.resolver.owner() else { return };
     for entry in owners {
         match entry {

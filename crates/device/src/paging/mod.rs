@@ -18,6 +18,7 @@ mod register;
 mod resolver;
 mod table;
 
+pub(crate) use exclusion::MAX_ADAPTERS;
 pub(crate) use faults::{FaultOrigin, QpFaults};
 pub(crate) use owner::Owner;
 pub use prefetch::Advice;

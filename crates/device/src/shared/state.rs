@@ -13,6 +13,7 @@ use crate::os::watch::Watch;
 use crate::pace::Pace;
 use crate::paging::Resolver;
 use crate::shared::addresses::Addresses;
+use crate::shared::arrival_errors::ArrivalErrorLog;
 use crate::shared::condition::Condition;
 use crate::shared::cq::AllCqs;
 use crate::shared::doorbells::Doorbells;
@@ -39,6 +40,8 @@ pub(crate) struct AdapterState {
     pub device_memory: Budget,
     /// Failed sends, for the log.
     pub send_errors: SendErrorLog,
+    /// Arrivals that were dropped, for the log.
+    pub arrival_errors: ArrivalErrorLog,
     pub pace: Arc<Owned<Pace>>,
     /// The rings that the engine's thread waits for when it sleeps.
     pub sleepers: Arc<Sleepers>,
@@ -88,6 +91,7 @@ impl AdapterState {
             addresses: Addresses::default(),
             device_memory: Budget::new(parts.device_memory),
             send_errors: SendErrorLog::default(),
+            arrival_errors: ArrivalErrorLog::default(),
             pace: parts.pace,
             sleepers: Arc::new(Sleepers::new(MAX_RINGS)),
             sockets: LeafMutex::new(parts.sockets),

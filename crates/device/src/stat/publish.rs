@@ -30,6 +30,8 @@ const PERIOD: Duration = Duration::from_millis(100);
 struct Own {
     sheet: &'static Sheet,
     folder: Option<PathBuf>,
+    /// Device and number of the folder: after chroot the path may be that of another.
+    identity: Option<(u64, u64)>,
     files: Vec<(String, vendor::Files)>,
 }
 
@@ -158,7 +160,8 @@ impl Own {
         };
         pin::show(&sheet.memory);
         published::show(&sheet.published);
-        Ok(Own { sheet, folder, files: vec![] })
+        let identity = folder.as_deref().and_then(identity);
+        Ok(Own { sheet, folder, identity, files: vec![] })
     }
 
     fn add_files(&mut self, name: &str, index: u64) {
@@ -227,6 +230,10 @@ fn private_zeros<T>() -> &'static T {
         }
         &*zeros
     }
+}
+
+fn identity(folder: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(folder).ok().map(|found| (found.dev(), found.ino()))
 }
 
 /// Creates this process's folder in the run folder, under a temporary name until it is complete.
@@ -321,6 +328,8 @@ fn remove_at_exit() {
         // A child of vfork that calls exit runs this, too.
         if let Some(own) = own.as_ref().filter(|own| own.sheet.header.pid.get() == u64::from(std::process::id()))
             && let Some(folder) = &own.folder
+            && own.identity.is_some()
+            && identity(folder) == own.identity
             && !DONE.swap(true, Ordering::Relaxed)
         {
             let _ = fs::remove_dir_all(folder);

@@ -58,6 +58,10 @@ pub struct Device {
     pub without_receive: u64,
     /// Packets that were lost because the shared memory to their peer was full.
     pub ring_full: u64,
+    /// Packets with a wrong ICRC, which were dropped.
+    pub wrong_icrc: u64,
+    /// Packets for a connected QP from another address than its peer's, which were dropped.
+    pub wrong_sender: u64,
     /// Counters of paging by name; times are in nanoseconds, and their names end in `_ns`.
     pub paging: Vec<(String, u64)>,
     /// Its interfaces if it joins several, otherwise empty.
@@ -232,6 +236,8 @@ fn describe(sheet: &Sheet, folder: &Path, owner: u32) -> Process {
             packets_lost: traffic.packets_lost.get(),
             without_receive: traffic.without_receive.get(),
             ring_full: traffic.ring_full.get(),
+            wrong_icrc: traffic.wrong_icrc.get(),
+            wrong_sender: traffic.wrong_sender.get(),
             paging: paging(&device.paging),
             links: links(number),
         }

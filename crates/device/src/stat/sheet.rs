@@ -99,6 +99,10 @@ pub struct Traffic {
     pub without_receive: Word,
     /// Packets that were lost because the shared memory to their peer was full.
     pub ring_full: Word,
+    /// Packets with a wrong ICRC, which were dropped.
+    pub wrong_icrc: Word,
+    /// Packets for a connected QP from another address than its peer's, which were dropped.
+    pub wrong_sender: Word,
 }
 
 impl Traffic {

@@ -368,7 +368,7 @@ fn ask(rig: &mut Rig, qp: &Arc<QpShared>) -> Vec<u8> {
     let peer = rig.entry(qp).peer.unwrap();
     rig.take_bursts();
     rig.engine.peers.ask_soon(peer, clock::now());
-    rig.engine.send_due_hellos(clock::now());
+    rig.engine.send_due_hellos(&rig.state, clock::now());
     rig.engine.flush();
     let mut groups = rig.take_bursts().into_iter().flat_map(|burst| burst.groups);
     groups.next().unwrap().datagrams[0].clone()

@@ -103,6 +103,11 @@ impl Connection {
         false
     }
 
+    /// Returns whether the peer counts as a foreign adapter, and no packet of one has come.
+    pub fn is_unheard(&self) -> bool {
+        self.link == Link::Foreign && !self.stays_foreign
+    }
+
     /// Returns whether a proof of the peer would change the link.
     pub fn needs_proof(&self) -> bool {
         match self.link {

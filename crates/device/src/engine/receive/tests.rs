@@ -1,6 +1,7 @@
 use super::*;
 use crate::config::{Framing, Icrc};
 use crate::engine::testing::{FIRST_PSN, Rig, address, connected};
+use crate::shared::arrival_errors::ArrivalErrorKind::{Changed, Translated};
 use std::net::{IpAddr, SocketAddr};
 use weir_transport::{AttrMask, Data, Psn, QpAttr, SendOp};
 use weir_wire::{Aeth, Bth, Destination, Deth, Headers, Placement};
@@ -457,4 +458,26 @@ fn a_retired_qp_acknowledges_duplicates_and_nothing_new() {
     assert!(rig.engine.checks(index, &arrival).is_some());
     rig.engine.remove_qp(&rig.state, uc.num, Arc::new(()));
     assert!(rig.engine.checks(index, &arrival).is_none());
+}
+
+#[test]
+fn what_was_changed_on_the_way_is_counted_and_noted_for_the_log() {
+    let (mut rig, qp, good) = with_foreign_peer();
+    let next = qp.lock().attr().rq_psn;
+    let counted = |rig: &Rig| {
+        let traffic = &rig.engine.shown.traffic;
+        (traffic.wrong_sender.get(), traffic.wrong_icrc.get())
+    };
+    good.with(|d| d.from.set_ip(address(8))).arrive(&mut rig);
+    good.with(|d| d.end = End::Wrong(1)).arrive(&mut rig);
+    untouched(&rig, &qp, next, "both are dropped");
+    assert_eq!(counted(&rig), (1, 1));
+    let noted = rig.state.arrival_errors.noted();
+    assert_eq!(noted.iter().map(|error| error.kind).collect::<Vec<_>>(), [Translated, Changed]);
+    assert!(noted.iter().all(|error| (error.qp, error.peer) == (qp.num, address(9))), "{noted:?}");
+    // Once its peer has been heard, packets of others say nothing about the way.
+    let (mut rig, qp, good) = with_foreign_peer();
+    each_is_accepted(&mut rig, &qp, &good, &[("from the peer", &|_| {})]);
+    good.with(|d| d.from.set_ip(address(8))).arrive(&mut rig);
+    assert_eq!((counted(&rig), rig.state.arrival_errors.noted()), ((1, 0), vec![]));
 }
