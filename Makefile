@@ -157,13 +157,14 @@ conformance: ## Run rdma-core's Python suite on Weir, and list passed, failed an
 lab-figures: bin ## Run the laboratory's experiments on the simulator, and write their figures to docs/lab
 	$(STAGE)/bin/weir lab run all --sim --markdown --out docs/lab
 
-lint: ## Check formatting, lints, words, README's test count, circles of files, and IBTA clauses of the protocol's rules
+lint: ## Check formatting, lints, words, README's test count, messages of the log, circles of files, and IBTA clauses of the protocol's rules
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	scripts/clauses.py
 	scripts/words.py
 	scripts/rules.py
 	scripts/circles.py
+	scripts/messages.py
 	tests/conformance/run.py --readme
 
 install: build ## Install under PREFIX (default /usr/local), with DESTDIR before it

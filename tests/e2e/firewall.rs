@@ -1,4 +1,5 @@
-//! A stateless firewall that blocks Weir's slot ports in one direction: programs still run, through port 4791.
+//! A stateless firewall that blocks Weir's slot ports in one direction: programs still run, through port 4791, and the log
+//! says what would be faster.
 
 use crate::bed::{Bed, Topology};
 use crate::trial;
@@ -28,7 +29,12 @@ fn one_way(closed: Side) -> Result<()> {
     let words = ["-A", "INPUT", "-p", "udp", "--dport", "20480:21503", "-j", "DROP"];
     let mut command = bed.stage.command(closed, weir_stage::locate(TOOL)?);
     Child::spawn(command.args(words), TOOL)?.wait(Duration::from_secs(10))?.success()?;
-    let outcome = bed.pair(&[], "ibv_rc_pingpong -d {dev} -g 1 -p {port} -n 200", Duration::from_secs(60))?;
+    let outcome =
+        bed.pair(&["--log", "warn"], "ibv_rc_pingpong -d {dev} -g 1 -p {port} -n 200", Duration::from_secs(60))?;
     ensure!(outcome.client.stdout.contains("200 iters"), "{}", outcome.client.printed());
+    let blocked = if closed == Side::A { &outcome.server } else { &outcome.client };
+    for part in ["weir_eth0, QP 0x", "a Weir process", "Open UDP ports 20480 to 21503"] {
+        ensure!(blocked.stderr.contains(part), "{part:?} is missing: {}", blocked.printed());
+    }
     Ok(())
 }

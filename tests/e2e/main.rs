@@ -37,6 +37,7 @@ mod messaging;
 mod micro;
 mod mpi;
 mod multicast;
+mod network;
 mod pingpong;
 mod profiles;
 mod qperf;
@@ -103,6 +104,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         threads::trials(),
         invalidate::trials(),
         multicast::trials(),
+        network::trials(),
         rdmacm::trials(),
         rdmacm_ends::trials(),
         transports::trials(whole),

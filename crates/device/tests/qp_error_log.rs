@@ -3,7 +3,7 @@
 #[allow(dead_code, reason = "other tests use the rest")]
 mod common;
 
-use common::{connect_with, create, open, pair};
+use common::{connect, connect_with, create, open, pair};
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -125,6 +125,52 @@ fn a_single_line_says_why_and_what_to_do() {
     refused_memory_is_named(&context, &pd);
     refused_requests_about_windows_are_explained(&context, &pd);
     refused_calls_are_explained(&context, &pd);
+    other_ends_say_what_to_do(&context, &pd);
+    a_full_queue_of_completions_is_named(&context, &pd);
+}
+
+fn other_ends_say_what_to_do(context: &Arc<Context>, pd: &Arc<Pd>) {
+    let mut words = [0u64; 2];
+    let addr = &raw mut words as u64;
+    let mr = pd.reg_mr(addr, 16, addr, Access::LOCAL_WRITE | Access::REMOTE_READ).unwrap();
+    let sge = |length| Sge { addr, length, lkey: mr.lkey() };
+    let post = |qp: &weir_device::Qp, op| {
+        let data = Data::Gather(&[sge(16)]);
+        qp.post_send(&SendWr { wr_id: 1, op, flags: SendFlags::SIGNALED, data }).unwrap();
+        qp.doorbell();
+    };
+    // A receive that is too short.
+    let ends = pair(pd, context);
+    ends[1].qp.post_recv(&RecvWr { wr_id: 1, sges: &[sge(8)] }).unwrap();
+    post(&ends[0].qp, SendOp::Send);
+    assert_eq!(ended(&ends[0].cq, 1), [Status::RemoteInvalidRequest]);
+    for (end, part) in
+        ends.iter().zip(["Check that its receives are long enough", "the message is longer than its receive"])
+    {
+        let lines = warnings(end.qp.num());
+        assert!(lines.len() == 1 && lines[0].contains(part), "{part:?} is not in {lines:?}");
+    }
+    // A QP that may have no READ open.
+    let cq = context.create_cq(8, None, 0).unwrap();
+    let qp = pd.create_qp(&create(Service::Rc), &cq, &cq).unwrap();
+    connect_with(context, &qp, qp.num(), &QpAttr { timeout: 14, ..QpAttr::default() });
+    post(&qp, SendOp::Read { remote_addr: addr, rkey: mr.rkey() });
+    assert_eq!(ended(&cq, 1), [Status::LocalQpOperation]);
+    let lines = warnings(qp.num());
+    assert!(lines.len() == 1 && lines[0].contains("max_rd_atomic"), "{lines:?}");
+}
+
+fn a_full_queue_of_completions_is_named(context: &Arc<Context>, pd: &Arc<Pd>) {
+    let cq = context.create_cq(4, None, 0).unwrap();
+    let qp = pd.create_qp(&create(Service::Rc), &cq, &cq).unwrap();
+    connect(context, &qp, qp.num());
+    let op = SendOp::Write { remote_addr: 0, rkey: 0 };
+    for wr_id in 0..=u64::from(cq.cqe()) {
+        qp.post_send(&SendWr { wr_id, op, flags: SendFlags::SIGNALED, data: Data::Gather(&[]) }).unwrap();
+    }
+    qp.doorbell();
+    let lines = warnings(qp.num());
+    assert!(lines.len() == 1 && lines[0].contains("its CQ is full") && lines[0].contains("ibv_create_cq"), "{lines:?}");
 }
 
 /// The key, the range and the missing right, at the end that has the memory.
