@@ -157,7 +157,7 @@ fn percent(part: f64) -> String {
     format!("{} %", three_digits(percent, percent.fract() != 0.0))
 }
 
-/// Retransmissions by cause, and lost packets; empty if there are none.
+/// Retransmissions by cause, and what was lost or dropped; empty if there is nothing.
 fn retransmissions(process: &Process) -> String {
     let mut text = String::new();
     for device in &process.devices {
@@ -173,28 +173,15 @@ fn retransmissions(process: &Process) -> String {
         if !seen.is_empty() {
             let _ = writeln!(text, "{}: retransmissions after {}", device.name, seen.join(", "));
         }
-        if traffic.packets_lost > 0 {
-            let _ = writeln!(text, "{}: {} packets lost by the adapter itself", device.name, traffic.packets_lost);
-        }
-        if traffic.without_receive > 0 {
-            let _ = writeln!(
-                text,
-                "{}: {} messages of UC dropped because no receive was posted",
-                device.name, traffic.without_receive
-            );
-        }
-        if traffic.ring_full > 0 {
-            let _ = writeln!(text, "{}: {} packets lost to full shared memory", device.name, traffic.ring_full);
-        }
-        if traffic.wrong_icrc > 0 {
-            let _ = writeln!(text, "{}: {} packets dropped because of a wrong ICRC", device.name, traffic.wrong_icrc);
-        }
-        if traffic.wrong_sender > 0 {
-            let _ = writeln!(
-                text,
-                "{}: {} packets dropped because they came from another address than the QP's peer",
-                device.name, traffic.wrong_sender
-            );
+        let lost = [
+            (traffic.packets_lost, "packets lost by the adapter itself"),
+            (traffic.without_receive, "messages of UC dropped because no receive was posted"),
+            (traffic.ring_full, "packets lost to full shared memory"),
+            (traffic.wrong_icrc, "packets dropped because of a wrong ICRC"),
+            (traffic.wrong_sender, "packets dropped because they came from another address than the QP's peer"),
+        ];
+        for (count, what) in lost.into_iter().filter(|(count, _)| *count > 0) {
+            let _ = writeln!(text, "{}: {count} {what}", device.name);
         }
     }
     text
