@@ -366,6 +366,8 @@ impl Carrier for Udp {
                 }
                 Ok(count)
             }
+            // The program has closed the socket.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EBADF | libc::ENOTSOCK)) => Err(error),
             // Nothing has arrived; or ECONNREFUSED and similar errors, which concern datagrams sent earlier.
             Err(_) => {
                 self.ask = (self.ask / 2).max(1);

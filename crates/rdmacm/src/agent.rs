@@ -18,6 +18,13 @@ pub fn run(process: &'static Process, epoll: RawFd) {
     let mut timeout = -1;
     let mut unused_since = None;
     loop {
+        if !weir_device::descriptors::is_marked(epoll) {
+            tracing::error!(
+                "rdma_cm stops because the program has closed descriptors of Weir: connections get no events any more. \
+                 Close only descriptors that the program has opened"
+            );
+            return;
+        }
         // SAFETY: room for `EVENTS` events.
         let count = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), EVENTS as i32, timeout) };
         let mut guard = process.lock();

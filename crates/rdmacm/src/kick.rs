@@ -39,6 +39,10 @@ impl Kick {
 
 /// Wakes the agent by its descriptor. A raw system call, which is no cancellation point.
 pub fn kick(descriptor: RawFd) {
+    // The program may have closed it, and use the number for a file of its own.
+    if !descriptors::is_marked(descriptor) {
+        return;
+    }
     let one = 1u64;
     // SAFETY: eight bytes of the stack.
     unsafe { libc::syscall(libc::SYS_write, descriptor, &raw const one, 8) };

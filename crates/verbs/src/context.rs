@@ -4,10 +4,10 @@ use crate::abi::*;
 use crate::device::DeviceOwn;
 use crate::exports::Exports;
 use crate::registry::Registry;
-use std::mem::offset_of;
-use std::os::fd::OwnedFd;
+use std::mem::{ManuallyDrop, offset_of};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use weir_device::{Errno, OwnerProcess};
+use weir_device::{Errno, OwnerProcess, descriptors};
 
 /// An open device. Weir's part comes before the public one: `verbs_context` must end with its `ibv_context`, and
 /// programs built against a longer `verbs_context` read its additional members at lower addresses.
@@ -24,7 +24,17 @@ pub struct ContextOwn {
     pub registry: Arc<Registry>,
     pub exports: Arc<Exports>,
     owner_process: OwnerProcess,
-    _cmd_fd: OwnedFd,
+    cmd_fd: ManuallyDrop<OwnedFd>,
+}
+
+impl Drop for ContextOwn {
+    fn drop(&mut self) {
+        // Otherwise the program has closed it, and uses the number for a file of its own.
+        if descriptors::take_back(self.cmd_fd.as_raw_fd()) {
+            // SAFETY: dropped once, and nothing uses it afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.cmd_fd) };
+        }
+    }
 }
 
 /// Offset of the `ibv_context` in a [`Context`].
@@ -41,8 +51,9 @@ pub fn create(
     exports: Arc<Exports>,
     cmd_fd: OwnedFd,
 ) -> *mut ibv_context {
+    descriptors::lend(cmd_fd.as_raw_fd());
     let (registry, owner_process) = (Arc::default(), OwnerProcess::current());
-    let own = ContextOwn { device, info, registry, exports, owner_process, _cmd_fd: cmd_fd };
+    let own = ContextOwn { device, info, registry, exports, owner_process, cmd_fd: ManuallyDrop::new(cmd_fd) };
     let context = Box::into_raw(Box::new(Context { verbs, own }));
     // SAFETY: just created; the mutex is initialised at its final address.
     unsafe {

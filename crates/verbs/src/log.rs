@@ -1,13 +1,14 @@
 //! `WEIR_LOG=FILTER` writes a log to stderr, or to the file in `WEIR_LOG_FILE`. Otherwise nothing is printed.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::{Interest, set_global_default};
 use tracing::{Event, Metadata, Subscriber, span};
 use tracing_subscriber::EnvFilter;
-use weir_device::OnceInherited;
+use weir_device::{OnceInherited, descriptors};
 
 /// Initialises the log once, and sends the messages of panics there instead of to the application's stderr.
 pub fn start() {
@@ -23,7 +24,11 @@ pub fn start() {
             .and_then(|path| OpenOptions::new().create(true).append(true).open(path).ok());
         // Fails only if the process has a subscriber already, which then serves as well.
         let _ = match file {
-            Some(file) => set_global_default(WhileThreadLives(builder.with_writer(Arc::new(file)).finish())),
+            Some(file) => {
+                descriptors::lend(file.as_raw_fd());
+                let file = Arc::new(file);
+                set_global_default(WhileThreadLives(builder.with_writer(move || LogFile(file.clone())).finish()))
+            }
             None => set_global_default(WhileThreadLives(builder.with_writer(|| Stderr).finish())),
         };
     });
@@ -80,6 +85,19 @@ impl<S: Subscriber> Subscriber for WhileThreadLives<S> {
 
     fn exit(&self, span: &span::Id) {
         self.0.exit(span);
+    }
+}
+
+/// The file in `WEIR_LOG_FILE`, unless the program has closed it: its number may stand for a file of the program.
+struct LogFile(Arc<File>);
+
+impl io::Write for LogFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if descriptors::is_marked(self.0.as_raw_fd()) { (&*self.0).write(bytes) } else { Ok(bytes.len()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -6,7 +6,9 @@
 //! inconsistent state under them belongs to an adapter that has failed.
 //!
 //! A panic in engine work is caught while the engine is held ([`Adapter::guarded`]), so that the engine is always
-//! released. A panic elsewhere marks the adapter as failed ([`Adapter::mark_failed`]): it fails in the current or next
+//! released. The adapter fails in the same way when the program has closed descriptors of Weir.
+//!
+//! A panic elsewhere marks the adapter as failed ([`Adapter::mark_failed`]): it fails in the current or next
 //! turn.
 
 use crate::adapter::{Adapter, registry};
@@ -22,7 +24,7 @@ impl Adapter {
     pub fn guarded<T>(&self, engine: &mut Engine, work: impl FnOnce(&mut Engine) -> T) -> Result<T, Failed> {
         let done = hold_engine(|| {
             let done = catch_unwind(AssertUnwindSafe(|| work(engine)));
-            if done.is_err() || self.condition.is_marked_failed() {
+            if done.is_err() || self.condition.is_marked_failed() || self.pace.has_lost() {
                 self.fail(engine);
             }
             done
@@ -37,10 +39,18 @@ impl Adapter {
             return;
         }
         let name = &self.device.name;
-        tracing::error!(
-            "{name}: DEVICE_FATAL after a panic, a bug of Weir: all QPs are in the error state. Close the device and \
-             open it again; please report what the log says above"
-        );
+        if self.pace.has_lost() {
+            tracing::error!(
+                "{name}: DEVICE_FATAL because the program has closed descriptors of Weir: all QPs are in the error state. \
+                 Close only descriptors that the program has opened; Weir protects its own from close, close_range and \
+                 closefrom of the C library, but not from system calls"
+            );
+        } else {
+            tracing::error!(
+                "{name}: DEVICE_FATAL after a panic, a bug of Weir: all QPs are in the error state. Close the device and \
+                 open it again; please report what the log says above"
+            );
+        }
         engine.fail(self);
         // No later turn would fire events that are held back until a deadline.
         catch_panic(|| self.cqs.moderated.fire(|cq| cq.moderation_due(u64::MAX), u64::MAX));

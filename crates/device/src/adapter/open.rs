@@ -100,7 +100,7 @@ impl Adapter {
                 let name = &device.name;
                 tracing::warn!("{name}: packets to other processes here go by UDP, which is slower: {error}")
             };
-            listener.inspect_err(log).ok().map(Owned::new)
+            listener.inspect_err(log).ok().map(Owned::with_descriptors)
         });
         let engine = Engine::new(&device, &config, &profile, slot, ports, shown, listener.is_some());
         let mut engine = engine.inspect_err(|_| shown.state.set(sheet::state::CLOSED))?;
@@ -112,12 +112,12 @@ impl Adapter {
         let mut sockets = engine.descriptors();
         let local = listener.as_ref().map(|listener| listener.as_raw_fd());
         let pace = Pace::new(sockets.clone(), watch.descriptor(), local, keeps_times(&profile));
-        let pace = Arc::new(Owned::new(pace.inspect_err(|_| shown.state.set(sheet::state::CLOSED))?));
+        let pace = Arc::new(Owned::with_descriptors(pace.inspect_err(|_| shown.state.set(sheet::state::CLOSED))?));
         sockets.extend(listener.iter().flat_map(|listener| listener.descriptors()));
         sockets.reserve(MORE_SOCKETS + MORE_DESCRIPTORS);
         let device_memory = LIMITS.max_dm_size;
         let state = AdapterState::new(Parts { device, config, watch, profile, device_memory, pace, sockets, shown });
-        let engine = Owned::new(Handover::new(engine, MISSES));
+        let engine = Owned::with_descriptors(Handover::new(engine, MISSES));
         Ok(Adapter { state, own_profile, engine, listener, closing: None })
     }
 }
@@ -130,7 +130,10 @@ impl Drop for Adapter {
             if let Some(resolver) = self.resolver.get() {
                 resolver.end();
             }
-            descriptors::forget(&self.descriptors());
+            // Otherwise the numbers may be those of another adapter.
+            if !self.pace.has_lost() {
+                descriptors::forget(&self.descriptors());
+            }
             self.shown.state.set(sheet::state::CLOSED);
             log_traffic(self);
             self.pace.end();

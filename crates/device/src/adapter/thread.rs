@@ -42,6 +42,12 @@ fn drive(pace: &Pace, sleepers: &Sleepers, adapter: &Weak<Adapter>) {
     while !pace.has_ended() {
         // The adapter's other threads are those of the program.
         let wake = pace.wait(|| adapter.upgrade().is_some_and(|adapter| adapter.engine.is_held()));
+        if pace.has_lost() {
+            if let Some(adapter) = adapter.upgrade() {
+                adapter.with_engine(|_| ());
+            }
+            break;
+        }
         let mine = wake != Wake::Nothing;
         if !pace.stands_by() {
             sleepers.disarm();
@@ -52,7 +58,7 @@ fn drive(pace: &Pace, sleepers: &Sleepers, adapter: &Weak<Adapter>) {
         if !mine && !changed && tasks == ThreadTasks::NONE && flush.is_none() {
             continue;
         }
-        let Some(adapter) = adapter.upgrade() else { return };
+        let Some(adapter) = adapter.upgrade() else { break };
         if let Some(ticket) = flush {
             adapter.flush();
             pace.flushed(ticket);
@@ -119,6 +125,10 @@ fn drive(pace: &Pace, sleepers: &Sleepers, adapter: &Weak<Adapter>) {
             }
         }
         adapter.end_gathering();
+    }
+    if pace.has_lost() {
+        // The numbers of its sockets may stand for files of the program.
+        std::mem::forget(links);
     }
 }
 

@@ -27,7 +27,12 @@ const IDS_OF_WEIR: u16 = 128;
 impl Engine {
     /// Handles what has arrived. Returns the number of buffers.
     pub(super) fn receive(&mut self, adapter: &AdapterState, now: Instant) -> usize {
-        let arrived = self.carrier.receive(&mut self.inbox).unwrap_or(0);
+        let arrived = self.carrier.receive(&mut self.inbox).unwrap_or_else(|error| {
+            if matches!(error.raw_os_error(), Some(libc::EBADF | libc::ENOTSOCK)) {
+                adapter.pace.note_loss();
+            }
+            0
+        });
         if arrived == 0 {
             return self.receive_seldom(adapter, now);
         }

@@ -1,18 +1,36 @@
-//! The descriptors that a forked child closes, so that slots and ports are free when this process ends.
+//! The descriptors of Weir. A forked child closes them, so that slots and ports are free when this process ends. The
+//! program cannot close them by the C library's functions, which ask [`is_spared`]. It can by system calls: then the
+//! numbers may stand for files of the program, which lack the mark that each file of Weir has ([`is_marked`]).
 
 use std::cell::Cell;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Descriptors of open adapters, a bit for each number. Of fixed size, because the child of a fork may not allocate,
 /// and for all numbers that a process can have unless fs.nr_open is raised. Pages of it that hold no bit take no
 /// memory.
-static DESCRIPTORS: [AtomicU64; MAX_DESCRIPTORS / 64] = [const { AtomicU64::new(0) }; MAX_DESCRIPTORS / 64];
+static DESCRIPTORS: Numbers = NONE;
+/// Descriptors that the program reads, and that a child keeps: those of events and open devices.
+static LENT: Numbers = NONE;
+type Numbers = [AtomicU64; MAX_DESCRIPTORS / 64];
+#[allow(clippy::declare_interior_mutable_const)] // The initial value of two statics.
+const NONE: Numbers = [const { AtomicU64::new(0) }; MAX_DESCRIPTORS / 64];
 /// The default of fs.nr_open.
 const MAX_DESCRIPTORS: usize = 1 << 20;
 /// No descriptor with a number above this was ever registered.
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+/// The process whose descriptors they are: a child of vfork shares the memory, but has a table of its own.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+/// The kernel does not keep marks.
+static UNMARKED: AtomicBool = AtomicBool::new(false);
+/// How often this process has found that the program has closed descriptors of Weir.
+static LOSSES: AtomicU32 = AtomicU32::new(0);
+
+/// The signal that marks a file (F_SETSIG). It is never sent, because no file of Weir has O_ASYNC.
+const MARK: i32 = 62;
+const F_SETSIG: i32 = 10;
+const F_GETSIG: i32 = 11;
 
 /// While a thread holds it, a fork waits up to 50 ms: some open descriptors are not registered yet, or some
 /// registered descriptors are already closed. A child would keep the former, and close files that reuse the numbers
@@ -82,44 +100,152 @@ pub fn after_fork() {
 /// nothing.
 pub fn register(descriptors: &[RawFd]) {
     for descriptor in descriptors {
-        let Some((word, bit)) = bit_of(*descriptor) else {
+        if !enter(&DESCRIPTORS, *descriptor) {
             tracing::error!(
                 "a forked child of this process keeps descriptor {descriptor} of Weir open, because only numbers below \
                  {MAX_DESCRIPTORS} are recorded: the child keeps the UDP ports of this process. Lower `ulimit -n`"
             );
-            continue;
-        };
-        HIGHEST.fetch_max(*descriptor as usize, Ordering::AcqRel);
-        word.fetch_or(bit, Ordering::AcqRel);
+        }
     }
 }
 
-/// Unregisters descriptors that this process has closed.
+/// Unregisters descriptors that this process closes. It must do so before: see [`is_spared`].
 pub fn forget(descriptors: &[RawFd]) {
-    for (word, bit) in descriptors.iter().filter_map(|descriptor| bit_of(*descriptor)) {
+    for (word, bit) in descriptors.iter().filter_map(|descriptor| bit_of(&DESCRIPTORS, *descriptor)) {
         word.fetch_and(!bit, Ordering::AcqRel);
     }
 }
 
-/// Where a descriptor is registered; `None` for a number that is too large.
-fn bit_of(descriptor: RawFd) -> Option<(&'static AtomicU64, u64)> {
-    let number = usize::try_from(descriptor).ok()?;
-    Some((DESCRIPTORS.get(number / 64)?, 1 << (number % 64)))
+/// The program gets a descriptor, and a child keeps it.
+pub fn lend(descriptor: RawFd) {
+    enter(&LENT, descriptor);
 }
 
-/// Closes all of them in the child of a fork. Uses atomics and close only.
+/// Ends [`lend`], before the descriptor is closed. Returns whether it must be closed: not if its number stands for a file
+/// of the program.
+pub fn take_back(descriptor: RawFd) -> bool {
+    if let Some((word, bit)) = bit_of(&LENT, descriptor) {
+        word.fetch_and(!bit, Ordering::AcqRel);
+    }
+    is_marked(descriptor)
+}
+
+/// Returns whether the program must not close a number, because it stands for a file of Weir.
+#[inline]
+pub fn is_spared(descriptor: RawFd) -> bool {
+    let in_list = |numbers| {
+        bit_of(numbers, descriptor).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+    };
+    (in_list(&DESCRIPTORS) || in_list(&LENT)) && is_own_table() && is_marked(descriptor)
+}
+
+/// The lowest number from `first` on that [`is_spared`].
+pub fn next_spared(first: u32) -> Option<u32> {
+    let highest = HIGHEST.load(Ordering::Acquire);
+    let mut number = first as usize;
+    while number <= highest {
+        let word = number / 64;
+        let bits = (DESCRIPTORS[word].load(Ordering::Relaxed) | LENT[word].load(Ordering::Relaxed)) >> (number % 64);
+        if bits == 0 {
+            number = (word + 1) * 64;
+            continue;
+        }
+        number += bits.trailing_zeros() as usize;
+        if is_spared(number as RawFd) {
+            return Some(number as u32);
+        }
+        number += 1;
+    }
+    None
+}
+
+/// Returns whether a descriptor of Weir still stands for the file that it stood for when it was registered. One short
+/// system call; errno is not kept. A program may change the mark of a file that it was lent, but does not remove it.
+pub fn is_marked(descriptor: RawFd) -> bool {
+    // SAFETY: asks for a number.
+    let signal = unsafe { libc::syscall(libc::SYS_fcntl, descriptor, F_GETSIG, 0) };
+    signal > 0 || signal == 0 && UNMARKED.load(Ordering::Relaxed)
+}
+
+/// Marks a file of Weir that is registered later, or never: for [`is_marked`].
+pub fn mark(descriptor: RawFd) {
+    // SAFETY: sets and asks for a number.
+    let marked = unsafe {
+        libc::syscall(libc::SYS_fcntl, descriptor, F_SETSIG, MARK);
+        libc::syscall(libc::SYS_fcntl, descriptor, F_GETSIG, 0)
+    };
+    if marked == 0 {
+        UNMARKED.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The program has closed descriptors of Weir. Their numbers may stand for its own files, which stay open from now on
+/// when Weir's objects are dropped and when the process forks.
+pub fn lose() {
+    LOSSES.fetch_add(1, Ordering::SeqCst);
+    for (number, word, bit) in registered() {
+        if !is_marked(number) {
+            word.fetch_and(!bit, Ordering::AcqRel);
+        }
+    }
+}
+
+/// How often [`lose`] was called.
+pub fn losses() -> u32 {
+    LOSSES.load(Ordering::SeqCst)
+}
+
+fn registered() -> impl Iterator<Item = (RawFd, &'static AtomicU64, u64)> {
+    let words = DESCRIPTORS.iter().enumerate().take(HIGHEST.load(Ordering::Acquire) / 64 + 1);
+    words.flat_map(|(at, word)| {
+        let mut bits = word.load(Ordering::Acquire);
+        std::iter::from_fn(move || {
+            let bit = bits & bits.wrapping_neg();
+            bits &= !bit;
+            (bit != 0).then(|| ((at * 64) as RawFd + bit.trailing_zeros() as RawFd, word, bit))
+        })
+    })
+}
+
+/// Returns false if the number is too large.
+fn enter(numbers: &'static Numbers, descriptor: RawFd) -> bool {
+    let Some((word, bit)) = bit_of(numbers, descriptor) else { return false };
+    mark(descriptor);
+    OWNER.store(process_id(), Ordering::Relaxed);
+    HIGHEST.fetch_max(descriptor as usize, Ordering::AcqRel);
+    word.fetch_or(bit, Ordering::AcqRel);
+    true
+}
+
+fn is_own_table() -> bool {
+    OWNER.load(Ordering::Relaxed) == process_id()
+}
+
+/// A raw system call: the C library may remember the number.
+fn process_id() -> i32 {
+    // SAFETY: returns a number.
+    unsafe { libc::syscall(libc::SYS_getpid) as i32 }
+}
+
+/// Where a descriptor is registered; `None` for a number that is too large.
+fn bit_of(numbers: &'static Numbers, descriptor: RawFd) -> Option<(&'static AtomicU64, u64)> {
+    let number = usize::try_from(descriptor).ok()?;
+    Some((numbers.get(number / 64)?, 1 << (number % 64)))
+}
+
+/// Closes all of them in the child of a fork. Uses atomics, fcntl and close only.
 pub fn close_in_child() {
     FORKING.store(0, Ordering::SeqCst);
     CHANGING.store(u32::from(DEPTH.get() > 0), Ordering::SeqCst);
-    for (at, word) in DESCRIPTORS.iter().enumerate().take(HIGHEST.load(Ordering::Acquire) / 64 + 1) {
-        let mut bits = word.swap(0, Ordering::AcqRel);
-        while bits != 0 {
-            let descriptor = at * 64 + bits.trailing_zeros() as usize;
+    for (descriptor, word, bit) in registered() {
+        word.fetch_and(!bit, Ordering::AcqRel);
+        // The parent may have closed it without Weir's knowledge: the number then stands for a file of the program.
+        if is_marked(descriptor) {
             // SAFETY: a descriptor of the library; every later use of it in this process is refused.
-            unsafe { libc::close(descriptor as RawFd) };
-            bits &= bits - 1;
+            unsafe { libc::close(descriptor) };
         }
     }
+    LENT.iter().take(HIGHEST.load(Ordering::Acquire) / 64 + 1).for_each(|word| word.store(0, Ordering::Release));
 }
 
 #[cfg(test)]
@@ -178,6 +304,36 @@ mod tests {
         registered.extend([kept, forgotten]);
         // SAFETY: descriptors of this test.
         registered.iter().for_each(|descriptor| unsafe { assert_eq!(libc::close(*descriptor), 0) });
-        assert!(bit_of(-1).is_none() && bit_of(MAX_DESCRIPTORS as RawFd).is_none());
+        assert!(bit_of(&DESCRIPTORS, -1).is_none() && bit_of(&DESCRIPTORS, MAX_DESCRIPTORS as RawFd).is_none());
+    }
+
+    #[test]
+    fn a_number_that_stands_for_another_file_is_neither_spared_nor_closed_in_a_child() {
+        install_handlers();
+        let [own, lent] = [null(200), null(200)];
+        register(&[own]);
+        lend(lent);
+        assert!(is_spared(own) && is_spared(lent) && !is_spared(0));
+        assert_eq!(next_spared(own as u32), Some(own as u32));
+        let other = null(200);
+        // SAFETY: descriptors of this test, by system calls that no hook sees.
+        unsafe {
+            assert!(libc::syscall(libc::SYS_dup3, other, own, 0) >= 0);
+            assert!(libc::syscall(libc::SYS_dup3, other, lent, 0) >= 0);
+        }
+        assert!(!is_spared(own) && !is_spared(lent) && !take_back(lent));
+        // SAFETY: the child only asks for flags, and ends without returning.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!is_open(own))) };
+        }
+        let mut status = 0;
+        // SAFETY: a child of this process, and an integer on the stack.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0, "the file of the program is open in the child");
+        forget(&[own]);
+        // SAFETY: descriptors of this test.
+        [own, lent, other].iter().for_each(|descriptor| unsafe { assert_eq!(libc::close(*descriptor), 0) });
     }
 }

@@ -1,14 +1,16 @@
 //! A queue of events behind a descriptor that an application may read, poll and set non-blocking.
 
 use crate::Errno;
+use crate::os::descriptors;
 use crate::os::grow::with_room;
 use crate::os::locks::{RankedGuard, RankedMutex, rank};
 use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// A queue of events, and an eventfd that counts them.
 pub struct Notify<T> {
-    fd: OwnedFd,
+    fd: ManuallyDrop<OwnedFd>,
     events: RankedMutex<VecDeque<T>, { rank::EVENTS }>,
 }
 
@@ -26,6 +28,8 @@ impl<T> Notify<T> {
             }
             OwnedFd::from_raw_fd(fd)
         };
+        descriptors::lend(fd.as_raw_fd());
+        let fd = ManuallyDrop::new(fd);
         Ok(Notify { fd, events: RankedMutex::new(VecDeque::with_capacity(ROOM)) })
     }
 
@@ -42,6 +46,10 @@ impl<T> Notify<T> {
         };
         events.push_back(event);
         // Under the lock: `remove` must find the count of each event that it drops.
+        // The program may have closed the descriptor, and use the number for a file of its own.
+        if !descriptors::is_marked(self.fd()) {
+            return;
+        }
         let one = 1u64;
         // SAFETY: writes eight bytes from the stack. It blocks only at 2^64 - 2 events. As a raw system call it is no
         // cancellation point.
@@ -85,6 +93,9 @@ impl<T> Notify<T> {
     /// Where the kernel cannot read without waiting (before Linux 5.8), the count stays: the descriptor is then
     /// readable once without an event.
     fn take_count(&self) {
+        if !descriptors::is_marked(self.fd()) {
+            return;
+        }
         let mut count = 0u64;
         let buffer = libc::iovec { iov_base: (&raw mut count).cast(), iov_len: 8 };
         // The offset -1, in two words, stands for none.
@@ -92,6 +103,15 @@ impl<T> Notify<T> {
         unsafe {
             libc::syscall(libc::SYS_preadv2, self.fd(), &raw const buffer, 1, -1isize, -1isize, libc::RWF_NOWAIT)
         };
+    }
+}
+
+impl<T> Drop for Notify<T> {
+    fn drop(&mut self) {
+        if descriptors::take_back(self.fd()) {
+            // SAFETY: dropped once, and nothing uses it afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.fd) };
+        }
     }
 }
 

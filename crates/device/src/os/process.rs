@@ -1,6 +1,7 @@
 //! Which process an object belongs to: that which created it, or a forked child of it.
 
 use crate::Errno;
+use crate::os::descriptors;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
@@ -39,16 +40,26 @@ impl OwnerProcess {
 }
 
 /// A value with descriptors that a child closes, or with state that a child does not have: dropped only by the
-/// process that created it. In a child, the descriptor numbers may already belong to files of the program.
+/// process that created it. In a child, the descriptor numbers may already belong to files of the program, as after
+/// [`descriptors::lose`].
 pub struct Owned<T> {
     owner_process: OwnerProcess,
+    /// [`descriptors::losses`] at its creation, if it has descriptors.
+    losses: Option<u32>,
     inner: ManuallyDrop<T>,
 }
 
 impl<T> Owned<T> {
-    /// A value of this process.
+    /// A value of this process, without descriptors.
     pub fn new(inner: T) -> Self {
-        Owned { owner_process: OwnerProcess::current(), inner: ManuallyDrop::new(inner) }
+        Owned { owner_process: OwnerProcess::current(), losses: None, inner: ManuallyDrop::new(inner) }
+    }
+
+    /// A value of this process with descriptors.
+    pub fn with_descriptors(inner: T) -> Self {
+        let mut owned = Owned::new(inner);
+        owned.losses = Some(descriptors::losses());
+        owned
     }
 }
 
@@ -67,7 +78,8 @@ impl<T> DerefMut for Owned<T> {
 
 impl<T> Drop for Owned<T> {
     fn drop(&mut self) {
-        if !self.owner_process.is_inherited() {
+        let lost = self.losses.is_some_and(|losses| losses != descriptors::losses());
+        if !self.owner_process.is_inherited() && !lost {
             // SAFETY: dropped once, and nothing accesses it afterwards.
             unsafe { ManuallyDrop::drop(&mut self.inner) };
         }

@@ -15,7 +15,7 @@ mod yield_backoff;
 
 use crate::Errno;
 use crate::os::locks::LeafMutex;
-use crate::os::{clock, epoll, threads};
+use crate::os::{clock, descriptors, epoll, threads};
 use crate::pace::polling::Polling;
 use crate::pace::standby::Standby;
 use crate::pace::yield_backoff::YieldBackoff;
@@ -44,6 +44,8 @@ pub struct Pace {
     /// Bits of [`ThreadTasks`].
     tasks: AtomicU16,
     ended: AtomicBool,
+    /// The program has closed descriptors of Weir.
+    lost: AtomicBool,
     /// Number of requested flushes, and how many of them the engine's thread has done.
     flushes_asked: AtomicU32,
     flushes_done: AtomicU32,
@@ -75,6 +77,9 @@ struct Packets {
 /// Sockets that an adapter may get without growth of a list: those of port 4791, connections of holders of that port,
 /// and multicast groups.
 pub const MORE_SOCKETS: usize = 96;
+
+/// How long the thread sleeps at most (milliseconds): a program that closes all descriptors does not wake it.
+const LONGEST_SLEEP: i32 = 5_000;
 
 /// Tokens in the epoll set.
 const TOKEN_KICK: u64 = 1;
@@ -118,9 +123,11 @@ impl Pace {
             local: local.unwrap_or(-1),
             tasks: AtomicU16::new(0),
             ended: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
             flushes_asked: AtomicU32::new(0),
             flushes_done: AtomicU32::new(0),
         };
+        pace.descriptors().into_iter().for_each(descriptors::mark);
         pace.add(pace.kick.as_raw_fd(), TOKEN_KICK)?;
         pace.add(pace.timer.as_raw_fd(), TOKEN_TIMER)?;
         for descriptor in packets {
@@ -326,11 +333,38 @@ impl Pace {
 
     /// Wakes the thread.
     pub fn kick(&self) {
+        if !self.still_has(&self.kick) {
+            return;
+        }
         let one = 1u64;
         // A thread of the program may call this without holding the engine: as a raw system call it is no cancellation
         // point.
         // SAFETY: eight bytes from the stack.
         unsafe { libc::syscall(libc::SYS_write, self.kick.as_raw_fd(), &raw const one, 8usize) };
+    }
+
+    /// Returns whether a descriptor still stands for its file. Otherwise the program has closed it by a system call that
+    /// Weir does not see, and the number may stand for a file of the program: nothing must be written there.
+    fn still_has(&self, descriptor: &OwnedFd) -> bool {
+        let marked = descriptors::is_marked(descriptor.as_raw_fd());
+        if !marked {
+            self.note_loss();
+        }
+        marked
+    }
+
+    /// The program has closed descriptors of Weir: the adapter must fail. A signal handler may call this.
+    #[cold]
+    pub fn note_loss(&self) {
+        if !self.lost.swap(true, Ordering::SeqCst) {
+            descriptors::lose();
+        }
+    }
+
+    /// Returns whether the program has closed descriptors of Weir.
+    #[inline]
+    pub fn has_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
     }
 
     /// Ends the thread.
@@ -381,7 +415,7 @@ impl Pace {
             self.watch_packets(true);
             // A program that looks at its memory and never polls may have the core.
             threads::take_short_slices(true);
-            self.wait_for_packets(-1);
+            self.wait_for_packets(LONGEST_SLEEP);
             Wake::Watch
         }
     }
@@ -401,13 +435,21 @@ impl Pace {
         self.flush_requested().is_some() || self.has_other_work() || self.has_ended()
     }
 
-    /// `timeout`: milliseconds; without end if negative.
+    /// `timeout`: milliseconds.
     fn wait_for_packets(&self, timeout: i32) {
+        if !self.still_has(&self.epoll) {
+            return;
+        }
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 8];
         let (epoll, room) = (self.epoll.as_raw_fd(), events.len() as i32);
         // SAFETY: eight events on the stack.
         let count = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), room, timeout) };
-        for event in &events[..count.max(0) as usize] {
+        if count <= 0 {
+            // A thread that waits keeps the set, but not what was in it.
+            self.still_has(&self.kick);
+            return;
+        }
+        for event in &events[..count as usize] {
             match event.u64 {
                 TOKEN_KICK => drain(&self.kick),
                 TOKEN_TIMER => {

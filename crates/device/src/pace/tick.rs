@@ -11,6 +11,9 @@ impl Pace {
     /// Waits for a tick, for packets if the standby is armed, or until the thread has other work. `drives`: as for
     /// [`wait`](Self::wait).
     pub(super) fn tick(&self, drives: impl Fn() -> bool) -> Wake {
+        if !self.still_has(&self.kick) {
+            return Wake::Watch;
+        }
         let watched = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let standby = if self.looks_at_memory() { self.standby.descriptors()[1] } else { -1 };
         // Otherwise the program needs the core more than the thread does.

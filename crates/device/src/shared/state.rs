@@ -84,7 +84,7 @@ impl AdapterState {
         AdapterState {
             device: parts.device,
             config: parts.config,
-            watch: Owned::new(parts.watch),
+            watch: Owned::with_descriptors(parts.watch),
             condition: Condition::new(),
             profile: parts.profile,
             regions: Regions::default(),

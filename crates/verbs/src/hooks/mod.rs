@@ -1,6 +1,6 @@
 //! The C library's functions that change what addresses mean, each preceded by an invalidation of ODP memory,
 //! those that end the process (`ends`), those that take the path of a file (`paths`), those that use the files of
-//! connection management (`rdma_cm`), and those of sockets, for questions to the kernel's RDMA subsystem
+//! connection management (`rdma_cm`), those that close descriptors (`rdma_cm`, `ranges`), and those of sockets, for questions to the kernel's RDMA subsystem
 //! (`rdma_netlink`).
 //!
 //! A program that is linked with this library calls these functions instead of the C library's. A program that opens
@@ -17,6 +17,7 @@ mod errno;
 mod guarded;
 mod next;
 mod paths;
+mod ranges;
 mod rdma_cm;
 mod rdma_netlink;
 mod shm;
@@ -61,6 +62,7 @@ extern "C" fn look_up() {
     IOCTL.look_up();
     ends::look_up();
     paths::look_up();
+    ranges::look_up();
     rdma_netlink::look_up();
     rdma_cm::look_up();
     signals::look_up();

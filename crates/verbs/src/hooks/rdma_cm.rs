@@ -10,7 +10,7 @@ use crate::ffi::{guard, set_errno};
 use crate::log;
 use crate::shortage::explain;
 use libc::{c_int, c_long, c_void, size_t, ssize_t};
-use weir_device::Errno;
+use weir_device::{Errno, descriptors};
 use weir_rdmacm::{DEVICE_NUMBER, Written};
 
 type Stat = *mut libc::stat;
@@ -123,6 +123,11 @@ unsafe extern "C-unwind" fn wait(fd: c_int) -> ssize_t {
 /// As close(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+    // For the program the number is not open. Weir itself forgets a descriptor before it closes it.
+    if keeping_errno(|| descriptors::is_spared(fd)) {
+        set_errno(Errno(libc::EBADF));
+        return -1;
+    }
     let inode = weir_rdmacm::before_close(fd);
     // SAFETY: the caller's own call.
     let result = unsafe {
@@ -271,6 +276,11 @@ fn duplicated(from: c_int, to: c_int) -> c_int {
 
 /// A call that closes `to` first, if it is open and another descriptor.
 fn replaced(from: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    // As the kernel does while another thread opens a file of this number.
+    if from != to && keeping_errno(|| descriptors::is_spared(to)) {
+        set_errno(Errno(libc::EBUSY));
+        return -1;
+    }
     let before = if from == to { None } else { weir_rdmacm::inode_of(to) };
     let result = call();
     if let Some(inode) = before.filter(|_| result >= 0) {
