@@ -1,13 +1,15 @@
 #!/bin/sh
 # Looks for failures that short tests do not find: many random cases, fuzzing, races and ping-pongs. Each step prints
 # its name and seed and has a time limit; after a failed step the others still run.
-# Usage: scripts/soak.sh     SOAK_CASES, SOAK_ROUNDS, SOAK_RACES and SOAK_FUZZ_SECONDS set the amounts
+# Usage: scripts/soak.sh     SOAK_CASES, SOAK_ROUNDS, SOAK_RACES, SOAK_SEQUENCES and SOAK_FUZZ_SECONDS set the amounts
 set -eu
 cd "$(dirname "$0")/.."
 
 cases=${SOAK_CASES:-20000}
 rounds=${SOAK_ROUNDS:-1000000}
 races=${SOAK_RACES:-100000}
+# 100,000 take about ten minutes.
+sequences=${SOAK_SEQUENCES:-1000000}
 seconds=${SOAK_FUZZ_SECONDS:-300}
 # The seed of all steps; PROPTEST_RNG_SEED=N make soak repeats a run.
 PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}
@@ -36,6 +38,11 @@ end_to_end() {
     E2E_ROUNDS=$2 timeout 10800 cargo test -p weir-cli --test e2e -- "$1"
 }
 
+sequences_of_verbs() {
+    ORACLE_SEED=$PROPTEST_RNG_SEED ORACLE_SEQUENCES=$sequences timeout 28800 \
+        cargo test -p weir-verbs --test oracle -- --nocapture
+}
+
 fuzz() {
     for target in $(ls fuzz/fuzz_targets | sed 's/\.rs$//'); do
         cargo +nightly fuzz run "$target" -- -max_total_time="$seconds" -seed="$PROPTEST_RNG_SEED" -print_final_stats=1 || return 1
@@ -43,6 +50,7 @@ fuzz() {
 }
 
 step "$cases cases of each property, seed $PROPTEST_RNG_SEED" properties
+step "$sequences random sequences of verbs, seed $PROPTEST_RNG_SEED" sequences_of_verbs
 step "$rounds ping-pongs of threads" end_to_end "wake-up" "$rounds"
 step "$races races of invalidation" end_to_end "ODP memory" "$races"
 if cargo +nightly fuzz --version >/dev/null 2>&1; then

@@ -2,7 +2,8 @@
 
 use crate::abi::*;
 use crate::context;
-use crate::ffi::{EINVAL, number, object, status};
+use crate::ffi::{EINVAL, number, status};
+use crate::living::{check, leave, object};
 use crate::pd;
 use crate::query::from_address;
 use crate::registry::new_handle;
@@ -32,11 +33,13 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     status(|| {
+        let leaving = leave(ah, "ibv_destroy_ah")?;
         // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*ah).context) {
                 return Ok(());
             }
+            let _left = leaving.done();
             drop(Box::from_raw(ah.cast::<Ah>()));
         }
         Ok(())
@@ -85,6 +88,7 @@ pub unsafe fn number_of(ah: *const ibv_ah) -> u32 {
 /// # Safety
 /// `pd` is alive.
 unsafe fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
+    check(pd, "ibv_create_ah")?;
     // SAFETY: guaranteed by the caller; the context of a living PD is open.
     let (own, context) = unsafe { (pd::own(pd), (*pd).context) };
     if attr.port_num != 1 {

@@ -1,12 +1,14 @@
 //! The structure of an open device's context: its owner, and what every call finds in it.
 
 use crate::abi::*;
+use crate::buried::bury;
 use crate::device::DeviceOwn;
 use crate::exports::Exports;
 use crate::registry::Registry;
-use std::mem::{ManuallyDrop, offset_of};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::mem::offset_of;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use weir_device::{Errno, OwnerProcess, descriptors};
 
 /// An open device. Weir's part comes before the public one: `verbs_context` must end with its `ibv_context`, and
@@ -24,17 +26,8 @@ pub struct ContextOwn {
     pub registry: Arc<Registry>,
     pub exports: Arc<Exports>,
     owner_process: OwnerProcess,
-    cmd_fd: ManuallyDrop<OwnedFd>,
-}
-
-impl Drop for ContextOwn {
-    fn drop(&mut self) {
-        // Otherwise the program has closed it, and uses the number for a file of its own.
-        if descriptors::take_back(self.cmd_fd.as_raw_fd()) {
-            // SAFETY: dropped once, and nothing uses it afterwards.
-            unsafe { ManuallyDrop::drop(&mut self.cmd_fd) };
-        }
-    }
+    /// -1 after the device is closed.
+    cmd_fd: AtomicI32,
 }
 
 /// Offset of the `ibv_context` in a [`Context`].
@@ -51,15 +44,30 @@ pub fn create(
     exports: Arc<Exports>,
     cmd_fd: OwnedFd,
 ) -> *mut ibv_context {
-    descriptors::lend(cmd_fd.as_raw_fd());
+    let cmd_fd = cmd_fd.into_raw_fd();
+    descriptors::lend(cmd_fd);
     let (registry, owner_process) = (Arc::default(), OwnerProcess::current());
-    let own = ContextOwn { device, info, registry, exports, owner_process, cmd_fd: ManuallyDrop::new(cmd_fd) };
+    let own = ContextOwn { device, info, registry, exports, owner_process, cmd_fd: AtomicI32::new(cmd_fd) };
     let context = Box::into_raw(Box::new(Context { verbs, own }));
     // SAFETY: just created; the mutex is initialised at its final address.
     unsafe {
         let public = context.byte_add(PUBLIC).cast::<ibv_context>();
         libc::pthread_mutex_init(&raw mut (*public).mutex, std::ptr::null());
         public
+    }
+}
+
+/// Closes the descriptor that identifies the device of a context.
+///
+/// # Safety
+/// `context` is from [`create`].
+pub unsafe fn close_file(context: *const ibv_context) {
+    // SAFETY: guaranteed by the caller.
+    let descriptor: RawFd = unsafe { own(context) }.cmd_fd.swap(-1, Ordering::AcqRel);
+    // Otherwise the program has closed it, and uses the number for a file of its own.
+    if descriptor >= 0 && descriptors::take_back(descriptor) {
+        // SAFETY: the context's own descriptor, which is closed once.
+        drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
     }
 }
 
@@ -71,7 +79,7 @@ pub unsafe fn release(context: *mut ibv_context) {
     // SAFETY: guaranteed by the caller; created from a Box.
     unsafe {
         libc::pthread_mutex_destroy(&raw mut (*context).mutex);
-        drop(Box::from_raw(context.byte_sub(PUBLIC).cast::<Context>()));
+        bury(context.byte_sub(PUBLIC).cast::<Context>());
     }
 }
 

@@ -3,8 +3,9 @@
 use crate::abi::*;
 use crate::context;
 use crate::domain::{self, Resource};
-use crate::ffi::{self, EBUSY, EINVAL, EIO, allocating, guard, object, status, zeroed};
+use crate::ffi::{self, EBUSY, EINVAL, EIO, allocating, guard, status, zeroed};
 use crate::gate::Gate;
+use crate::living::{check, leave, object};
 use crate::registry::{Registry, new_cookie, new_handle};
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::NonNull;
@@ -66,6 +67,7 @@ struct ChannelOwn {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
     object(|| {
+        check(context, "ibv_create_comp_channel")?;
         // SAFETY: guaranteed by the caller.
         let own = unsafe { context::own_checked(context)? };
         let device = own.device.create_channel()?;
@@ -80,6 +82,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     status(|| {
+        let leaving = leave(channel, "ibv_destroy_comp_channel")?;
         // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*channel).context) {
@@ -88,6 +91,7 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
             if count_users(channel, 0) != 0 {
                 return Err(EBUSY);
             }
+            let _left = leaving.done();
             drop(Box::from_raw(channel.cast::<Channel>()));
         }
         Ok(())
@@ -127,6 +131,7 @@ pub unsafe extern "C" fn ibv_create_cq(
 /// # Safety
 /// `context` is open, the channel is NULL or alive, the parent domain is NULL or alive.
 pub unsafe fn create(context: *mut ibv_context, creating: Creating) -> Result<*mut ibv_cq_ex, Errno> {
+    check(context, "ibv_create_cq")?;
     // SAFETY: guaranteed by the caller.
     let (own, vectors) = unsafe { (context::own_checked(context)?, (*context).num_comp_vectors) };
     let Creating { cqe, cq_context, channel, comp_vector, timestamps, ignore_overrun, polling, parent } = creating;
@@ -170,6 +175,7 @@ pub unsafe fn create(context: *mut ibv_context, creating: Creating) -> Result<*m
 /// `cq` is alive, `attr` as in verbs.h.
 pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
     allocating(|| {
+        check(cq, "ibv_modify_cq")?;
         // SAFETY: guaranteed by the caller.
         let (own, attr) = unsafe { (own_checked(cq)?, &*attr) };
         if attr.attr_mask != IBV_CQ_ATTR_MODERATE {
@@ -184,6 +190,7 @@ pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_att
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     allocating(|| {
+        check(cq, "ibv_resize_cq")?;
         if cqe < 1 {
             return Err(EINVAL);
         }
@@ -202,6 +209,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     status(|| {
+        let leaving = leave(cq, "ibv_destroy_cq")?;
         // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*cq).context) {
@@ -224,6 +232,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
             }
             libc::pthread_mutex_destroy(&raw mut (*cq).mutex);
             libc::pthread_cond_destroy(&raw mut (*cq).cond);
+            let _left = leaving.done();
             domain::release(cq.cast::<Cq>());
         }
         Ok(())

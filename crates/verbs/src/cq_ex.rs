@@ -3,7 +3,8 @@
 use crate::abi::*;
 use crate::cq::{self, Creating, Polling};
 use crate::domain;
-use crate::ffi::{EINVAL, EOPNOTSUPP, guard_hot, object};
+use crate::ffi::{EINVAL, EOPNOTSUPP, guard_hot};
+use crate::living::object;
 use std::ffi::{c_int, c_uint};
 
 /// Wall clock time stamps come from the adapter's clock and are converted when the program reads them.

@@ -1,8 +1,10 @@
 //! Device memory.
 
 use crate::abi::*;
+use crate::buried::bury;
 use crate::context;
-use crate::ffi::{EINVAL, EOPNOTSUPP, object, status};
+use crate::ffi::{EINVAL, EOPNOTSUPP, status};
+use crate::living::{leave, object};
 use crate::pd;
 use crate::pd_mr;
 use crate::registry::new_handle;
@@ -47,6 +49,7 @@ pub unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_allo
 /// `dm` is from [`alloc_dm`] or imported; after success it is not used again.
 pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     status(|| {
+        let leaving = leave(dm, "ibv_free_dm")?;
         // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*dm).context) {
@@ -54,7 +57,8 @@ pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
             }
             (*dm.cast::<Dm>()).device.free()?;
             context::own((*dm).context).exports.dms.remove((*dm).handle);
-            drop(Box::from_raw(dm.cast::<Dm>()));
+            let _left = leaving.done();
+            bury(dm.cast::<Dm>());
         }
         Ok(())
     })
@@ -102,7 +106,12 @@ pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
     // SAFETY: guaranteed by the caller; created from a Box.
-    crate::ffi::guard((), || unsafe { drop(Box::from_raw(dm.cast::<Dm>())) })
+    crate::ffi::guard((), || unsafe {
+        if let Ok(leaving) = leave(dm, "ibv_unimport_dm") {
+            let _left = leaving.done();
+            bury(dm.cast::<Dm>());
+        }
+    })
 }
 
 fn make(context: *mut ibv_context, handle: u32, device: Arc<weir_device::Dm>) -> *mut ibv_dm {

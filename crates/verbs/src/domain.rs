@@ -6,7 +6,9 @@
 //! adapter.
 
 use crate::abi::*;
-use crate::ffi::{EBUSY, EINVAL, object, status};
+use crate::buried::bury;
+use crate::ffi::{EBUSY, EINVAL, status};
+use crate::living::{leave, object};
 use crate::pd::{self, Allocator, Domain, Pd, PdOwn, Td};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -53,12 +55,14 @@ pub unsafe extern "C" fn alloc_td(context: *mut ibv_context, attr: *mut ibv_td_i
 /// `td` is from [`alloc_td`]; after success it is not used again.
 pub unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     status(|| {
+        let leaving = leave(td, "ibv_dealloc_td")?;
         // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if (*td.cast::<Td>()).users.load(Ordering::Acquire) != 0 {
                 return Err(EBUSY);
             }
-            drop(Box::from_raw(td.cast::<Td>()));
+            let _left = leaving.done();
+            bury(td.cast::<Td>());
         }
         Ok(())
     })

@@ -1,8 +1,10 @@
 //! Steering rules of raw packet QPs, and their counters.
 
 use crate::abi::*;
+use crate::buried::bury;
 use crate::context;
-use crate::ffi::{EINVAL, EOPNOTSUPP, object, status};
+use crate::ffi::{EINVAL, EOPNOTSUPP, status};
+use crate::living::{leave, object};
 use crate::qp;
 use crate::registry::new_handle;
 use std::ffi::c_int;
@@ -52,10 +54,12 @@ pub unsafe extern "C" fn create_flow(qp: *mut ibv_qp, attr: *mut ibv_flow_attr) 
 /// `flow` is from [`create_flow`] and not used again.
 pub unsafe extern "C" fn destroy_flow(flow: *mut ibv_flow) -> c_int {
     status(|| {
+        let leaving = leave(flow, "ibv_destroy_flow")?;
         // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if !context::is_inherited((*flow).context) {
-                drop(Box::from_raw(flow.cast::<Flow>()));
+                let _left = leaving.done();
+                bury(flow.cast::<Flow>());
             }
         }
         Ok(())
@@ -88,10 +92,12 @@ pub unsafe extern "C" fn create_counters(
 /// `counters` is from [`create_counters`]; after success it is not used again.
 pub unsafe extern "C" fn destroy_counters(counters: *mut ibv_counters) -> c_int {
     status(|| {
+        let leaving = leave(counters, "ibv_destroy_counters")?;
         // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             own(counters).check_unused()?;
-            drop(Box::from_raw(counters.cast::<Counters>()));
+            let _left = leaving.done();
+            bury(counters.cast::<Counters>());
         }
         Ok(())
     })

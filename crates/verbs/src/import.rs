@@ -5,7 +5,8 @@
 
 use crate::abi::*;
 use crate::exports::Exports;
-use crate::ffi::{guard, object};
+use crate::ffi::guard;
+use crate::living::{leave, object};
 use crate::pd::{Pd, PdOwn};
 use crate::{context, device, open, pd_mr};
 use std::ffi::c_int;
@@ -45,7 +46,12 @@ pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
     // SAFETY: guaranteed by the caller; created from a Box.
-    guard((), || unsafe { drop(Box::from_raw(pd.cast::<Pd>())) })
+    guard((), || unsafe {
+        if let Ok(leaving) = leave(pd, "ibv_unimport_pd") {
+            let _left = leaving.done();
+            drop(Box::from_raw(pd.cast::<Pd>()));
+        }
+    })
 }
 
 /// The region's address stays NULL. EINVAL for an unknown handle.
@@ -70,5 +76,10 @@ pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
     // SAFETY: guaranteed by the caller; created from a Box.
-    guard((), || unsafe { drop(Box::from_raw(mr.cast::<pd_mr::Mr>())) })
+    guard((), || unsafe {
+        if let Ok(leaving) = leave(mr, "ibv_unimport_mr") {
+            let _left = leaving.done();
+            drop(Box::from_raw(mr.cast::<pd_mr::Mr>()));
+        }
+    })
 }

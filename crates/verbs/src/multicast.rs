@@ -2,6 +2,7 @@
 
 use crate::abi::*;
 use crate::ffi::{EINVAL, allocating, status};
+use crate::living::check;
 use crate::qp;
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,8 +15,11 @@ use std::net::{IpAddr, Ipv6Addr};
 /// `qp` is alive, `gid` readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
-    // SAFETY: guaranteed by the caller.
-    allocating(|| unsafe { qp::own(qp).device.attach(group(gid)) })
+    allocating(|| {
+        check(qp, "ibv_attach_mcast")?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { qp::own(qp).device.attach(group(gid)) }
+    })
 }
 
 /// EINVAL if the QP is not attached to the group.
@@ -25,6 +29,7 @@ pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     status(|| {
+        check(qp, "ibv_detach_mcast")?;
         // SAFETY: guaranteed by the caller.
         let (own, group) = unsafe { (qp::own(qp), group(gid)) };
         if !group.is_multicast() {

@@ -1,7 +1,9 @@
 //! Memory windows.
 
 use crate::abi::*;
-use crate::ffi::{EINVAL, object, status};
+use crate::buried::bury;
+use crate::ffi::{EINVAL, status};
+use crate::living::{leave, object};
 use crate::pd;
 use crate::registry::new_handle;
 use crate::{context, qp};
@@ -41,13 +43,15 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_m
 /// `mw` is from [`alloc_mw`]; after success it is not used again.
 pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     status(|| {
+        let leaving = leave(mw, "ibv_dealloc_mw")?;
         // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*mw).context) {
                 return Ok(());
             }
             (*mw.cast::<Mw>()).device.dealloc()?;
-            drop(Box::from_raw(mw.cast::<Mw>()));
+            let _left = leaving.done();
+            bury(mw.cast::<Mw>());
         }
         Ok(())
     })

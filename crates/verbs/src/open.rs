@@ -2,7 +2,8 @@
 
 use crate::abi::*;
 use crate::exports::Exports;
-use crate::ffi::{ENODEV, object_of, status, zeroed};
+use crate::ffi::{ENODEV, status, zeroed};
+use crate::living::{leave, object_of};
 use crate::{
     advise, context, cq, cq_ex, device, dm, domain, flow, log, mw, pd_mr, poll, post, qp, qp_create, query, srq,
     srq_ops, wq, xrc,
@@ -49,6 +50,7 @@ pub fn make(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     status(|| {
+        let leaving = leave(context, "ibv_close_device")?;
         // SAFETY: guaranteed by the caller; `ibv_open_device` created it from a Box.
         unsafe {
             if context::is_inherited(context) {
@@ -62,8 +64,10 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
                     tracing::warn!(?error, "a QP could not be destroyed with its device");
                 }
             }
-            context::release(context);
+            context::close_file(context);
         }
+        // Frees it, unless other objects are left.
+        drop(leaving.done());
         Ok(())
     })
 }

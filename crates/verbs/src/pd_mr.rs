@@ -2,7 +2,8 @@
 
 use crate::abi::*;
 use crate::context;
-use crate::ffi::{object, status};
+use crate::ffi::status;
+use crate::living::{check, leave, object};
 use crate::pd::{Pd, PdOwn, own};
 use crate::registry::new_handle;
 use std::ffi::{c_int, c_uint, c_void};
@@ -24,6 +25,7 @@ pub struct Mr {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     object(|| {
+        check(context, "ibv_alloc_pd")?;
         // SAFETY: guaranteed by the caller.
         let own = unsafe { context::own_checked(context)? };
         let (device, handle) = (own.device.alloc_pd()?, new_handle());
@@ -38,6 +40,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     status(|| {
+        let leaving = leave(pd, "ibv_dealloc_pd")?;
         // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*pd).context) {
@@ -51,6 +54,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
             if own.domain.is_none() {
                 context::own((*pd).context).exports.pds.remove((*pd).handle);
             }
+            let _left = leaving.done();
             drop(Box::from_raw(pd.cast::<Pd>()));
         }
         Ok(())
@@ -107,6 +111,7 @@ pub unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     status(|| {
+        let leaving = leave(mr, "ibv_dereg_mr")?;
         // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*mr).context) {
@@ -114,6 +119,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
             }
             (*mr.cast::<Mr>()).device.dereg()?;
             context::own((*mr).context).exports.mrs.remove((*mr).handle);
+            let _left = leaving.done();
             drop(Box::from_raw(mr.cast::<Mr>()));
         }
         Ok(())
@@ -131,6 +137,7 @@ pub unsafe fn register(
     iova: u64,
     access: u32,
 ) -> Result<*mut ibv_mr, Errno> {
+    check(pd, "ibv_reg_mr")?;
     let Flags { access, on_demand, huge } = access_flags(access)?;
     // The kernel's rule: memory is mapped by pages, so both addresses need the same offset in their page.
     let in_page = |address: u64| address % PAGE;

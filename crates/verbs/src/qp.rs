@@ -3,6 +3,7 @@
 use crate::abi::*;
 use crate::batch::Builder;
 use crate::ffi::{EOPNOTSUPP, guard, status};
+use crate::living::{check, leave};
 use crate::registry::Registry;
 use crate::tables::TableUser;
 use crate::{attr, context, domain};
@@ -43,6 +44,7 @@ pub struct QpOwn {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     status(|| {
+        check(qp, "ibv_modify_qp")?;
         // SAFETY: guaranteed by the caller.
         let (own, asked) = unsafe { (own_checked(qp)?, &*attr) };
         let (attr, mask) = attr::to_modify(asked, mask)?;
@@ -75,6 +77,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     // Reports all attributes and ignores the mask: programs set bits that do not exist, rdma-core's own test suite
     // among them.
     status(|| {
+        check(qp, "ibv_query_qp")?;
         // SAFETY: guaranteed by the caller. `init` may begin a longer structure, so single members are written.
         unsafe {
             let own = own_checked(qp)?;
@@ -98,6 +101,7 @@ pub unsafe extern "C" fn ibv_query_qp(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     status(|| {
+        let leaving = leave(qp, "ibv_destroy_qp")?;
         // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*qp).context) {
@@ -115,6 +119,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
             libc::pthread_mutex_unlock(&raw mut (*qp).mutex);
             libc::pthread_mutex_destroy(&raw mut (*qp).mutex);
             libc::pthread_cond_destroy(&raw mut (*qp).cond);
+            let _left = leaving.done();
             domain::release(qp.cast::<Qp>());
         }
         Ok(())

@@ -3,7 +3,8 @@
 use crate::abi::*;
 use crate::batch::Builder;
 use crate::domain::{self, Resource};
-use crate::ffi::{EINVAL, EOPNOTSUPP, object, zeroed};
+use crate::ffi::{EINVAL, EOPNOTSUPP, zeroed};
+use crate::living::{check, object};
 use crate::qp::{Qp, QpOwn, own};
 use crate::registry::{new_cookie, new_handle};
 use crate::{attr, builder, context, cq, pd, srq, wq, xrc};
@@ -80,6 +81,7 @@ pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_
 /// # Safety
 /// As for `ibv_create_qp`.
 unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ibv_qp, Errno> {
+    check(pd, "ibv_create_qp")?;
     // SAFETY: guaranteed by the caller. A reference would cover the padding, which is `comp_mask` in the longer
     // structure.
     let (context, send_cq, recv_cq, srq, cap, qp_type, qp_context, sq_sig_all) = unsafe {
@@ -101,9 +103,12 @@ unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ib
     if send_cq.is_null() || recv_cq.is_null() {
         return Err(refused(libc::EINVAL, format_args!("QP: create: there is no send_cq or no recv_cq")));
     }
+    check(send_cq, "ibv_create_qp")?;
+    check(recv_cq, "ibv_create_qp")?;
     let receives = if srq.is_null() {
         Receives::Own
     } else {
+        check(srq, "ibv_create_qp")?;
         // SAFETY: the caller guarantees that it is alive.
         Receives::Shared(unsafe { srq::own(srq) }.device.clone())
     };

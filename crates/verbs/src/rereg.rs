@@ -2,6 +2,7 @@
 
 use crate::abi::*;
 use crate::ffi::{EINVAL, EIO, guard, set_errno};
+use crate::living::check;
 use crate::pd;
 use crate::pd_mr::{self, Mr};
 use std::ffi::{c_int, c_void};
@@ -51,6 +52,7 @@ unsafe fn change(
     let moved = flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0;
     let new_pd = flags & IBV_REREG_MR_CHANGE_PD != 0;
     let new_access = flags & IBV_REREG_MR_CHANGE_ACCESS != 0;
+    check(mr, "ibv_rereg_mr").map_err(Failed::Input)?;
     // SAFETY: guaranteed by the caller.
     let imported = unsafe { (*mr.cast::<Mr>()).imported };
     if flags & !IBV_REREG_MR_FLAGS_SUPPORTED != 0

@@ -3,7 +3,8 @@
 use crate::abi::*;
 use crate::cq::acknowledge;
 use crate::domain::{self, Resource};
-use crate::ffi::{EINVAL, EIO, EOPNOTSUPP, allocating, guard_hot, object, status, zeroed};
+use crate::ffi::{EINVAL, EIO, EOPNOTSUPP, allocating, guard_hot, status, zeroed};
+use crate::living::{check, leave, object};
 use crate::pd;
 use crate::post::sge_list;
 use crate::registry::{Registry, new_cookie, new_handle};
@@ -102,6 +103,7 @@ pub unsafe extern "C" fn create_srq_ex(context: *mut ibv_context, init: *mut ibv
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
     allocating(|| {
+        check(srq, "ibv_modify_srq")?;
         // SAFETY: guaranteed by the caller.
         let (own, attr) = unsafe { (own_checked(srq)?, &*attr) };
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
@@ -118,6 +120,7 @@ pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_at
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
     status(|| {
+        check(srq, "ibv_query_srq")?;
         // SAFETY: guaranteed by the caller.
         unsafe {
             let (max_wr, max_sge, srq_limit) = own_checked(srq)?.device.query();
@@ -132,6 +135,7 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     status(|| {
+        let leaving = leave(srq, "ibv_destroy_srq")?;
         // SAFETY: guaranteed by the caller; `create` made it.
         unsafe {
             if context::is_inherited((*srq).context) {
@@ -149,6 +153,7 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
             libc::pthread_mutex_unlock(&raw mut (*srq).mutex);
             libc::pthread_mutex_destroy(&raw mut (*srq).mutex);
             libc::pthread_cond_destroy(&raw mut (*srq).cond);
+            let _left = leaving.done();
             domain::release(srq.cast::<Srq>());
         }
         Ok(())
@@ -161,6 +166,7 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
 /// `srq` is alive, `number` writable.
 pub unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
     status(|| {
+        check(srq, "ibv_get_srq_num")?;
         // SAFETY: guaranteed by the caller.
         unsafe {
             let own = own(srq);
@@ -251,6 +257,7 @@ unsafe fn create(
     attr: &mut ibv_srq_attr,
     kind: Kind,
 ) -> Result<*mut ibv_srq, Errno> {
+    check(pd, "ibv_create_srq")?;
     let cookie = new_cookie();
     // A new SRQ has no limit and ignores `srq_limit`: only `ibv_modify_srq` sets a limit.
     let create = SrqCreate { max_wr: attr.max_wr, max_sge: attr.max_sge, cookie };

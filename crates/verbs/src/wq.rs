@@ -2,7 +2,9 @@
 //! work queue is a raw QP that only receives.
 
 use crate::abi::*;
-use crate::ffi::{EBUSY, EINVAL, EIO, EOPNOTSUPP, allocating, guard_hot, object, status, zeroed};
+use crate::buried::bury;
+use crate::ffi::{EBUSY, EINVAL, EIO, EOPNOTSUPP, allocating, guard_hot, status, zeroed};
+use crate::living::{check, leave, object};
 use crate::post::sge_list;
 use crate::registry::{new_cookie, new_handle};
 use crate::tables::{MAX_LOG_TABLE, TableUser};
@@ -78,6 +80,7 @@ pub unsafe extern "C" fn create_wq(context: *mut ibv_context, init: *mut ibv_wq_
 /// As in verbs.h.
 pub unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *mut ibv_wq_attr) -> c_int {
     allocating(|| {
+        check(wq, "ibv_modify_wq")?;
         // SAFETY: guaranteed by the caller.
         unsafe {
             context::own_checked((*wq).context)?;
@@ -115,6 +118,7 @@ pub unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *mut ibv_wq_attr) -> c
 /// `wq` is from [`create_wq`]; after success it is not used again.
 pub unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> c_int {
     status(|| {
+        let leaving = leave(wq, "ibv_destroy_wq")?;
         // SAFETY: guaranteed by the caller; created from a Box, mutex and condition by the header's inline function.
         unsafe {
             if context::is_inherited((*wq).context) {
@@ -127,7 +131,8 @@ pub unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> c_int {
             own.device.destroy()?;
             libc::pthread_mutex_destroy(&raw mut (*wq).mutex);
             libc::pthread_cond_destroy(&raw mut (*wq).cond);
-            drop(Box::from_raw(wq.cast::<Wq>()));
+            let _left = leaving.done();
+            bury(wq.cast::<Wq>());
         }
         Ok(())
     })
@@ -203,6 +208,7 @@ pub unsafe extern "C" fn create_rwq_ind_table(
 /// `table` is from [`create_rwq_ind_table`]; after success it is not used again.
 pub unsafe extern "C" fn destroy_rwq_ind_table(table: *mut ibv_rwq_ind_table) -> c_int {
     status(|| {
+        let leaving = leave(table, "ibv_destroy_rwq_ind_table")?;
         // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             let own = &*table.cast::<Table>();
@@ -212,7 +218,8 @@ pub unsafe extern "C" fn destroy_rwq_ind_table(table: *mut ibv_rwq_ind_table) ->
             for users in &own.counted {
                 users.fetch_sub(1, Ordering::AcqRel);
             }
-            drop(Box::from_raw(table.cast::<Table>()));
+            let _left = leaving.done();
+            bury(table.cast::<Table>());
         }
         Ok(())
     })

@@ -1,8 +1,10 @@
 //! XRC domains, which contexts of a process may share by a file.
 
 use crate::abi::*;
+use crate::buried::bury;
 use crate::context;
-use crate::ffi::{EBUSY, EINVAL, EOPNOTSUPP, object, status};
+use crate::ffi::{EBUSY, EINVAL, EOPNOTSUPP, status};
+use crate::living::{leave, object};
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -65,6 +67,7 @@ pub unsafe extern "C" fn open_xrcd(context: *mut ibv_context, init: *mut ibv_xrc
 /// `xrcd` is from [`open_xrcd`]; after success it is not used again.
 pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     status(|| {
+        let leaving = leave(xrcd, "ibv_close_xrcd")?;
         // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*xrcd).context) {
@@ -73,7 +76,8 @@ pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
             if own(xrcd).is_used() {
                 return Err(EBUSY);
             }
-            drop(Box::from_raw(xrcd.cast::<Xrcd>()));
+            let _left = leaving.done();
+            bury(xrcd.cast::<Xrcd>());
         }
         Ok(())
     })

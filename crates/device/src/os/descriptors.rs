@@ -10,17 +10,15 @@ use std::time::{Duration, Instant};
 /// Descriptors of open adapters, a bit for each number. Of fixed size, because the child of a fork may not allocate,
 /// and for all numbers that a process can have unless fs.nr_open is raised. Pages of it that hold no bit take no
 /// memory.
-static DESCRIPTORS: Numbers = NONE;
+static DESCRIPTORS: Numbers = [const { AtomicU64::new(0) }; MAX_DESCRIPTORS / 64];
 /// Descriptors that the program reads, and that a child keeps: those of events and open devices.
-static LENT: Numbers = NONE;
+static LENT: Numbers = [const { AtomicU64::new(0) }; MAX_DESCRIPTORS / 64];
 type Numbers = [AtomicU64; MAX_DESCRIPTORS / 64];
-#[allow(clippy::declare_interior_mutable_const)] // The initial value of two statics.
-const NONE: Numbers = [const { AtomicU64::new(0) }; MAX_DESCRIPTORS / 64];
 /// The default of fs.nr_open.
 const MAX_DESCRIPTORS: usize = 1 << 20;
 /// No descriptor with a number above this was ever registered.
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
-/// The process whose descriptors they are: a child of vfork shares the memory, but has a table of its own.
+/// The process that has these descriptors: a child of vfork shares the memory, but has a table of its own.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 /// The kernel does not keep marks.
 static UNMARKED: AtomicBool = AtomicBool::new(false);
@@ -133,9 +131,8 @@ pub fn take_back(descriptor: RawFd) -> bool {
 /// Returns whether the program must not close a number, because it stands for a file of Weir.
 #[inline]
 pub fn is_spared(descriptor: RawFd) -> bool {
-    let in_list = |numbers| {
-        bit_of(numbers, descriptor).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
-    };
+    let in_list =
+        |numbers| bit_of(numbers, descriptor).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0);
     (in_list(&DESCRIPTORS) || in_list(&LENT)) && is_own_table() && is_marked(descriptor)
 }
 

@@ -32,6 +32,11 @@ impl OwnerProcess {
         self.0 != generation()
     }
 
+    /// Returns whether that process is a forked child of the process that loaded the library.
+    pub fn is_forked(self) -> bool {
+        self.0 != 0
+    }
+
     /// EIO in a forked child of that process.
     #[inline]
     pub fn check(self) -> Result<(), Errno> {
