@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 cases=${SOAK_CASES:-20000}
 rounds=${SOAK_ROUNDS:-1000000}
 races=${SOAK_RACES:-100000}
-# 100,000 take about ten minutes.
+# 100,000 take about ten minutes of CPU time.
 sequences=${SOAK_SEQUENCES:-1000000}
 seconds=${SOAK_FUZZ_SECONDS:-300}
 # The seed of all steps; PROPTEST_RNG_SEED=N make soak repeats a run.

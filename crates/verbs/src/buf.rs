@@ -3,6 +3,7 @@
 use crate::abi::*;
 use crate::context;
 use crate::ffi::{EINVAL, EOPNOTSUPP, guard, object};
+use crate::living;
 use crate::pd_mr::{self, PAGE};
 use std::ffi::{c_int, c_void};
 use weir_device::Errno;
@@ -15,7 +16,7 @@ use weir_device::Errno;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr) -> *mut ibv_mr {
     // SAFETY: guaranteed by the caller; members that the mask does not select are not read.
-    object(|| unsafe {
+    living::object(|| unsafe {
         let mask = (*attr).comp_mask;
         let mut iova = None;
         if mask & IBV_REG_MR_MASK_IOVA != 0 {
