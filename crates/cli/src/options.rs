@@ -16,6 +16,12 @@ pub struct Options {
     #[arg(long, value_name = "NAME", env = "WEIR_INTERFACE")]
     pub interface: Option<String>,
 
+    /// Exchange packets with these hosts only, and with processes of this host: prefixes such as 192.0.2.0/24 or
+    /// 2001:db8::/32, or single addresses, separated by commas. The option may be repeated. The kernel drops what comes
+    /// from other addresses; connections and address handles to them fail with EACCES
+    #[arg(long, value_name = "PREFIX,...", env = "WEIR_ALLOW", value_delimiter = ',')]
+    pub allow: Vec<String>,
+
     /// Use these interfaces as one: programs see the device `weir_links0`, and packets to a process that does the same
     /// go over all of them. Names separated by commas, each with a weight if its speed (1: 1 Gbit/s) is not what the
     /// kernel says: eth1,eth2=10. `auto`: all that lead to the peer. Not together with --interface
@@ -139,6 +145,11 @@ impl Options {
         if let Some(interface) = &self.interface {
             check_interface(interface).with_context(|| source("--interface", "WEIR_INTERFACE", interface))?;
             variables.push(("WEIR_INTERFACE", interface.clone()));
+        }
+        if !self.allow.is_empty() {
+            let allow = self.allow.join(",");
+            let allowed: weir_link::Allowed = allow.parse().with_context(|| source("--allow", "WEIR_ALLOW", &allow))?;
+            variables.push(("WEIR_ALLOW", allowed.to_string()));
         }
         if let Some(links) = &self.links {
             let source = source("--links", "WEIR_LINKS", links);
@@ -316,6 +327,7 @@ mod tests {
     fn every_option_sets_its_variable() {
         let options = Options {
             interface: Some("lo".into()),
+            allow: vec!["192.0.2.0/24".into(), "::1".into()],
             links: None,
             profile: Some("connectx4".into()),
             icrc: Some(Icrc::Always),
@@ -338,6 +350,7 @@ mod tests {
             text,
             [
                 "WEIR_INTERFACE=lo",
+                "WEIR_ALLOW=192.0.2.0/24,::1/128",
                 "WEIR_PROFILE=connectx4",
                 "WEIR_ICRC=always",
                 "WEIR_FRAMING=roce",
@@ -361,6 +374,8 @@ mod tests {
     fn errors_name_the_option_and_the_wrong_value() {
         let text = error(Options { interface: Some("eth99x".into()), ..Default::default() });
         assert!(text.contains("--interface") && text.contains("there are: ") && text.contains("lo"), "{text}");
+        let text = error(Options { allow: vec!["192.0.2.7/24".into()], ..Default::default() });
+        assert!(text.contains("--allow") && text.contains("write 192.0.2.0/24"), "{text}");
         let text = error(Options { faults: Some("lost=0.01".into()), ..Default::default() });
         assert!(text.contains("--faults") && text.contains("lost"), "{text}");
         let text = error(Options { capture: Some("/no/such/folder/x.pcapng".into()), ..Default::default() });

@@ -5,9 +5,9 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
-use weir_link::DisabledFeatures;
 use weir_link::capture::{HistorySize, Snap};
 use weir_link::faults::FaultSpec;
+use weir_link::{Allowed, Arrival, DisabledFeatures};
 use weir_links::LinksSpec;
 use weir_transport::{DeviceAttributes, Profile};
 
@@ -16,6 +16,8 @@ use weir_transport::{DeviceAttributes, Profile};
 pub struct Config {
     /// `WEIR_INTERFACE`: show this interface only, or all.
     pub interface: Option<String>,
+    /// `WEIR_ALLOW`: the addresses of other hosts that this process exchanges packets with.
+    pub allowed: Allowed,
     /// `WEIR_LINKS`: these interfaces are used as one.
     pub links: Option<LinksSpec>,
     /// `WEIR_PROFILE`: how the adapter behaves.
@@ -94,6 +96,10 @@ impl Config {
     pub fn from_env() -> Result<Config, String> {
         Ok(Config {
             interface: variable("WEIR_INTERFACE"),
+            allowed: match variable("WEIR_ALLOW") {
+                None => Allowed::default(),
+                Some(text) => text.parse().map_err(|error| format!("WEIR_ALLOW={text}: {error}"))?,
+            },
             links: links()?,
             profile: match variable("WEIR_PROFILE") {
                 None => Profile::ideal(),
@@ -124,6 +130,13 @@ impl Config {
                     .ok_or_else(|| format!("WEIR_PATIENCE={text}: must be a number of seconds"))?,
             },
         })
+    }
+
+    /// Whether a packet that another process of this host has received may be for this one: its sender is allowed, or
+    /// is this host.
+    pub fn permits(&self, arrival: &Arrival) -> bool {
+        let from = arrival.from.ip();
+        from == arrival.to || from.is_loopback() || self.allowed.permits(from)
     }
 
     /// Whether each packet to and from this process needs an ICRC: for whole packets in a capture, and for injected

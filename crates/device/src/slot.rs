@@ -8,7 +8,7 @@ use crate::Errno;
 use crate::os::name::Name;
 use crate::relay::incoming::Incoming;
 use std::io;
-use weir_link::{DisabledFeatures, Ports};
+use weir_link::{Allowed, DisabledFeatures, Ports};
 
 /// Bits of a QPN that count QPs within a process.
 pub const INDEX_BITS: u32 = 14;
@@ -98,13 +98,23 @@ impl From<ClaimError> for Errno {
 
 impl Slot {
     /// Claims a free slot and its UDP port.
+    #[cfg(test)]
     pub fn claim(disabled: DisabledFeatures) -> Result<(Slot, Ports), ClaimError> {
-        // A random start keeps a new process from receiving packets for one that has just ended.
-        let start = getrandom::u32().map_err(|error| io::Error::other(error.to_string()))? as u16;
-        Self::claim_one_of((0..SLOTS).map(|step| start.wrapping_add(step) % SLOTS), disabled)
+        Self::claim_for(disabled, &Allowed::default())
     }
 
-    fn claim_one_of(slots: impl Iterator<Item = u16>, disabled: DisabledFeatures) -> Result<(Slot, Ports), ClaimError> {
+    /// Claims a free slot and its UDP port, for packets of these addresses only.
+    pub fn claim_for(disabled: DisabledFeatures, allowed: &Allowed) -> Result<(Slot, Ports), ClaimError> {
+        // A random start keeps a new process from receiving packets for one that has just ended.
+        let start = getrandom::u32().map_err(|error| io::Error::other(error.to_string()))? as u16;
+        Self::claim_one_of((0..SLOTS).map(|step| start.wrapping_add(step) % SLOTS), disabled, allowed)
+    }
+
+    fn claim_one_of(
+        slots: impl Iterator<Item = u16>,
+        disabled: DisabledFeatures,
+        allowed: &Allowed,
+    ) -> Result<(Slot, Ports), ClaimError> {
         let taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
         let (mut names, mut ports) = (0, 0);
         for number in slots.filter(|slot| is_used(*slot)) {
@@ -116,7 +126,7 @@ impl Slot {
                 }
                 Err(error) => return Err(error.into()),
             };
-            match Ports::bind(FIRST_PORT + number, disabled) {
+            match Ports::bind_for(FIRST_PORT + number, disabled, allowed.clone()) {
                 Ok(ports) => return Ok((Slot::of(number, incoming), ports)),
                 Err(error) if taken(&error) => ports += 1,
                 Err(error) => return Err(error.into()),
@@ -159,7 +169,9 @@ mod tests {
         let slots = [0, a.number(), b.number(), SLOTS - 1];
         // The name of slot `b` is free, its port is not.
         drop(b);
-        let error = Slot::claim_one_of(slots.into_iter(), DisabledFeatures::empty()).map(|_| ()).unwrap_err();
+        let error = Slot::claim_one_of(slots.into_iter(), DisabledFeatures::empty(), &Allowed::default())
+            .map(|_| ())
+            .unwrap_err();
         assert!(matches!(error, ClaimError::Exhausted { names: 1, ports: 1 }), "{error}");
         let text = error.to_string();
         assert!(

@@ -329,7 +329,13 @@ impl Engine {
 
 /// Binds a port in both families; 0: one that is free.
 fn bind(port: u16) -> Result<Ports, Error> {
-    let bind = |port| Ports::bind(port, DisabledFeatures::default());
+    let list = std::env::var("WEIR_ALLOW").unwrap_or_default();
+    let invalid = io::Error::from_raw_os_error(libc::EINVAL);
+    let hosts: weir_link::Allowed = match list.as_str() {
+        "" => weir_link::Allowed::default(),
+        list => list.parse().map_err(|_| Error::system("WEIR_ALLOW is not a list of prefixes", &invalid))?,
+    };
+    let bind = |port| Ports::bind_for(port, DisabledFeatures::default(), hosts.clone());
     let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
     if port != 0 {
         return bind(port).map_err(|error| match is_taken(&error) {

@@ -4,6 +4,7 @@
 //! one destination; incoming payloads are in an [`Inbox`]. The wrappers [`faults`] and [`capture`] are carriers
 //! around a carrier.
 
+mod allow;
 pub mod capture;
 mod clock;
 mod cmsg;
@@ -20,6 +21,7 @@ mod send_error;
 mod single_datagram;
 mod udp;
 
+pub use allow::{AllowError, Allowed};
 pub use clock::monotonic;
 pub use disabled_features::{DisabledFeatures, UnknownFeature};
 pub use ethernet::{Ethernet, FilterInstruction, Membership};

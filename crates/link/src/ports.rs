@@ -1,6 +1,7 @@
 //! The sockets of one adapter as one carrier: its slot's port in both families, the same port connected to the
 //! destination of most packets, port 4791 while the adapter holds it, and one socket for each multicast group.
 
+use crate::allow::Allowed;
 use crate::frequent::{Destination, Frequent};
 use crate::send_error::SendErrors;
 use crate::udp::Udp;
@@ -26,6 +27,7 @@ pub struct Ports {
     calls: u32,
     next: usize,
     disabled: DisabledFeatures,
+    allowed: Allowed,
     frequent: Frequent,
     /// A socket was connected, and datagrams of its peer that came before may not be taken yet: so many receives look
     /// for them alone.
@@ -33,6 +35,9 @@ pub struct Ports {
     /// Errors of groups without a socket of their address family.
     send_errors: SendErrors,
 }
+
+/// Binds a port in a family.
+type Bind = fn(u16, bool, DisabledFeatures, &Allowed) -> io::Result<Udp>;
 
 struct Port {
     udp: Udp,
@@ -42,18 +47,31 @@ struct Port {
 impl Ports {
     /// Binds the port in the families that the machine has. `AddrInUse` if another socket has it in any of them.
     pub fn bind(port: u16, disabled: DisabledFeatures) -> io::Result<Ports> {
-        let (ports, send_errors) = (Vec::with_capacity(4), SendErrors::default());
-        let mut ports =
-            Ports { ports, own: port, calls: 0, next: 0, disabled, frequent: Frequent::new(), earlier: 0, send_errors };
+        Self::bind_for(port, disabled, Allowed::default())
+    }
+
+    /// The same; the kernel drops what comes from other hosts that are not allowed.
+    pub fn bind_for(port: u16, disabled: DisabledFeatures, allowed: Allowed) -> io::Result<Ports> {
+        let mut ports = Ports {
+            ports: Vec::with_capacity(4),
+            own: port,
+            calls: 0,
+            next: 0,
+            disabled,
+            allowed,
+            frequent: Frequent::new(),
+            earlier: 0,
+            send_errors: SendErrors::default(),
+        };
         ports.add_port(port, Udp::bind)?;
         Ok(ports)
     }
 
-    fn add_port(&mut self, port: u16, bind: fn(u16, bool, DisabledFeatures) -> io::Result<Udp>) -> io::Result<()> {
+    fn add_port(&mut self, port: u16, bind: Bind) -> io::Result<()> {
         let before = self.ports.len();
         let mut missing = None;
         for v6 in [false, true] {
-            match bind(port, v6, self.disabled) {
+            match bind(port, v6, self.disabled, &self.allowed) {
                 Ok(udp) => self.ports.push(Port { udp, silent: COLD_AFTER }),
                 // With no free descriptor it is unknown whether the machine has that family.
                 Err(error)
@@ -193,7 +211,7 @@ impl Carrier for Ports {
     }
 
     fn join(&mut self, group: IpAddr, port: u16, ifindex: u32) -> io::Result<RawFd> {
-        let udp = Udp::join(group, port, ifindex, self.disabled)?;
+        let udp = Udp::join(group, port, ifindex, self.disabled, &self.allowed)?;
         let membership = udp.as_raw_fd();
         self.ports.push(Port { udp, silent: COLD_AFTER });
         Ok(membership)

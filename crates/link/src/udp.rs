@@ -4,6 +4,7 @@
 //! host. With IP_MTU_DISCOVER=DO the kernel sends Identification 0 (segment i of a group: i) and DF, which the ICRC
 //! covers.
 
+use crate::allow::Allowed;
 use crate::frequent::Destination;
 use crate::inbox::Inbox;
 use crate::messages::{BATCH, ReceiveBatch, SendBatch};
@@ -40,6 +41,8 @@ pub struct Udp {
     send_errors: SendErrors,
     /// What it is connected to.
     destination: Option<Destination>,
+    /// Which addresses it receives from.
+    allowed: Allowed,
 }
 
 /// Whether the kernel accepts several datagrams in one send.
@@ -59,21 +62,27 @@ const REFUSALS: [i32; 6] = [libc::EIO, libc::EINVAL, libc::EOPNOTSUPP, libc::ENO
 
 impl Udp {
     /// Binds the wildcard address of a family (`v6`) to a port. `AddrInUse` if another socket has the port.
-    pub fn bind(port: u16, v6: bool, disabled: DisabledFeatures) -> io::Result<Udp> {
-        Self::open(v6, disabled)?.bound(any(v6, port))
+    pub fn bind(port: u16, v6: bool, disabled: DisabledFeatures, allowed: &Allowed) -> io::Result<Udp> {
+        Self::open(v6, disabled, allowed)?.bound(any(v6, port))
     }
 
     /// The same for a port that foreign adapters send to and that other sockets share for multicast groups.
-    pub fn bind_beside_groups(port: u16, v6: bool, disabled: DisabledFeatures) -> io::Result<Udp> {
-        let udp = Self::open(v6, disabled)?;
+    pub fn bind_beside_groups(port: u16, v6: bool, disabled: DisabledFeatures, allowed: &Allowed) -> io::Result<Udp> {
+        let udp = Self::open(v6, disabled, allowed)?;
         udp.take_zero_checksums();
         udp.socket.set_reuse_address(true)?;
         udp.bound(any(v6, port))
     }
 
     /// Receives the datagrams of an interface for a multicast group at a port. Every socket that joins gets a copy.
-    pub fn join(group: IpAddr, port: u16, ifindex: u32, disabled: DisabledFeatures) -> io::Result<Udp> {
-        let udp = Self::open(group.is_ipv6(), disabled)?;
+    pub fn join(
+        group: IpAddr,
+        port: u16,
+        ifindex: u32,
+        disabled: DisabledFeatures,
+        allowed: &Allowed,
+    ) -> io::Result<Udp> {
+        let udp = Self::open(group.is_ipv6(), disabled, allowed)?;
         udp.take_zero_checksums();
         udp.socket.set_reuse_address(true)?;
         // Bound to the group address, so that it receives no other datagrams of the port.
@@ -94,7 +103,7 @@ impl Udp {
     /// A socket at the same port, which gets all later datagrams of one destination in place of this one. This one still
     /// has the earlier ones.
     pub fn connected(&self, to: Destination, disabled: DisabledFeatures) -> io::Result<Udp> {
-        let mut udp = Self::open(self.v6, disabled)?;
+        let mut udp = Self::open(self.v6, disabled, &self.allowed)?;
         udp.outgoing = SendBatch::new(true);
         if to.ifindex != 0 {
             // Linux before 5.7 permits it only with CAP_NET_RAW.
@@ -140,12 +149,14 @@ impl Udp {
         tried.err()
     }
 
-    fn open(v6: bool, disabled: DisabledFeatures) -> io::Result<Udp> {
+    fn open(v6: bool, disabled: DisabledFeatures, allowed: &Allowed) -> io::Result<Udp> {
         if v6 && disabled.contains(DisabledFeatures::IPV6) {
             return Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT));
         }
         let domain = if v6 { Domain::IPV6 } else { Domain::IPV4 };
         let socket = Socket::new(domain, Type::DGRAM.cloexec().nonblocking(), Some(Protocol::UDP))?;
+        // Before the socket has a port, so that nothing comes in between.
+        allowed.restrict(&socket, v6)?;
         if v6 {
             socket.set_only_v6(true)?;
             set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
@@ -183,6 +194,7 @@ impl Udp {
             single_datagram: SingleDatagram::new(),
             send_errors: SendErrors::default(),
             destination: None,
+            allowed: allowed.clone(),
         })
     }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
-use weir_link::{Carrier, DisabledFeatures, Group, Inbox, Iovec, Outbox, Ports, SendErrorKind, Udp};
+use weir_link::{Allowed, Carrier, DisabledFeatures, Group, Inbox, Iovec, Outbox, Ports, SendErrorKind, Udp};
 use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
 
@@ -18,7 +18,7 @@ const BODY: usize = 500;
 
 /// A socket on an unused port.
 fn bind(disabled: DisabledFeatures) -> Udp {
-    let free = |port: &u16| Udp::bind(*port, false, disabled).ok();
+    let free = |port: &u16| Udp::bind(*port, false, disabled, &Allowed::default()).ok();
     (21800..30000).find_map(|port| free(&port)).expect("there is a free port")
 }
 

@@ -87,7 +87,8 @@ impl Adapter {
             populate::disable_madvise();
         }
         at_exit();
-        let (slot, ports) = Slot::claim(disabled).inspect_err(|error| tracing::error!("{}: {error}", device.name))?;
+        let (slot, ports) = Slot::claim_for(disabled, &config.allowed)
+            .inspect_err(|error| tracing::error!("{}: {error}", device.name))?;
         let own_profile = profile.is_some();
         let profile = Arc::new(profile.unwrap_or(&config.profile).clone());
         let seen = interfaces::all(&mut netlink)?;

@@ -144,7 +144,8 @@ impl Engine {
     fn deliver_handed_over(&mut self, adapter: &AdapterState, len: usize, user: u32, now: Instant) {
         let inbox = std::mem::replace(&mut self.inbox, Inbox::new(0));
         for arrival in message::packets(&inbox.bytes[..len]) {
-            if self.slot.incoming.accepts_from(user, arrival.from.ip(), now) {
+            // The holder of the port may have other prefixes, or none.
+            if adapter.config.permits(&arrival) && self.slot.incoming.accepts_from(user, arrival.from.ip(), now) {
                 self.shown.traffic.received(&[arrival]);
                 self.deliver(adapter, &inbox, &arrival, now);
             }

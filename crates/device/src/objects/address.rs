@@ -16,7 +16,7 @@ impl Pd {
     pub fn create_ah(self: &Arc<Self>, av: &AddressVector) -> Result<AddressHandle, Errno> {
         let adapter = &self.context.adapter;
         adapter.check()?;
-        let number = adapter.addresses.insert(adapter.route(av)?)?;
+        let number = adapter.addresses.insert(adapter.route(av, None)?)?;
         self.attach();
         Ok(AddressHandle { pd: self.clone(), number })
     }

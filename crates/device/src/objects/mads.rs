@@ -25,12 +25,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 impl Context {
     /// Sends a MAD from QP 1 of an address of this device to QP 1 of another adapter. EINVAL if the addresses are of
-    /// different families.
+    /// different families; EACCES if `--allow` leaves the other one out.
     pub fn send_mad(&self, local: IpAddr, remote: IpAddr, psn: u32, mad: &Mad) -> Result<(), Errno> {
         if local.is_ipv4() != remote.is_ipv4() {
             return Err(Errno(libc::EINVAL));
         }
         self.adapter.check()?;
+        self.adapter.permits(remote, None)?;
         let ifindex = if needs_scope(remote) { self.adapter.device.ifindex } else { 0 };
         let route = Route { local, remote, ifindex, hops: 0 };
         self.adapter.with_engine(|engine| engine.send_mad(&route, Psn::new(psn), mad));

@@ -237,8 +237,10 @@ impl Qp {
         if mask.contains(AttrMask::PATH_MTU) {
             self.check_path_mtu(attr.path_mtu)?;
         }
-        let route =
-            if mask.contains(AttrMask::AV) { Some(adapter.route_to(&attr.ah_attr, attr.dest_qp_num)?) } else { None };
+        let route = match mask.contains(AttrMask::AV) {
+            true => Some(adapter.route_to(&attr.ah_attr, attr.dest_qp_num, self.shared.num)?),
+            false => None,
+        };
         if route.is_some_and(|route| route.remote.is_multicast()) {
             let (device, num) = (&adapter.device.name, self.shared.num);
             let why = format_args!("{device}, QP {num:#08x}: modify: the destination GID is a multicast group");

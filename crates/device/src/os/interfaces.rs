@@ -7,6 +7,7 @@ use crate::os::device_info::{HEADERS, down};
 use crate::os::gid_table::{self, Owner};
 use crate::os::joined;
 use crate::os::netlink::{Link, Netlink};
+use std::net::IpAddr;
 use weir_link::DisabledFeatures;
 use weir_links::Interfaces;
 
@@ -82,6 +83,12 @@ pub fn device(netlink: &mut Netlink, name: &str) -> Result<Option<DeviceInfo>, E
 /// Kinds of interfaces that are memory, and for which the kernel's driver gives a constant as their speed: 10 Gbit/s of
 /// veth, 10 Mbit/s of tun and tap.
 const INVENTED_SPEED: [&str; 2] = ["veth", "tun"];
+
+/// Whether an address is of this host. No, if the interfaces cannot be queried.
+pub fn is_own(address: IpAddr) -> bool {
+    let links = || Netlink::open()?.links();
+    address.is_loopback() || links().is_ok_and(|links| links.iter().any(|link| link.addresses.contains(&address)))
+}
 
 /// All interfaces that have an address.
 pub fn all(netlink: &mut Netlink) -> Result<Vec<DeviceInfo>, Errno> {

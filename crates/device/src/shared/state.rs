@@ -6,7 +6,7 @@ use crate::local::endpoint::{MAX_RINGS, Sleepers};
 use crate::memory::device_memory::Budget;
 use crate::memory::keys::Regions;
 use crate::os::descriptors;
-use crate::os::interfaces::DeviceInfo;
+use crate::os::interfaces::{self, DeviceInfo};
 use crate::os::locks::{LeafGuard, LeafMutex};
 use crate::os::process::{Owned, OwnerProcess};
 use crate::os::watch::Watch;
@@ -22,6 +22,7 @@ use crate::shared::route::Route;
 use crate::shared::send_errors::SendErrorLog;
 use crate::slot;
 use crate::stat::sheet;
+use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -154,22 +155,42 @@ impl AdapterState {
         self.pds.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The route of an address vector. EINVAL if it has no GRH or an index without a GID.
-    pub fn route(&self, av: &AddressVector) -> Result<Route, Errno> {
-        Route::resolve(&self.device, self.watch.device().as_ref(), av)
+    /// The route of an address vector. EINVAL if it has no GRH or an index without a GID; EACCES if `--allow` leaves its
+    /// host out. A multicast group is no host. `qp` is for the log.
+    pub fn route(&self, av: &AddressVector, qp: Option<u32>) -> Result<Route, Errno> {
+        let route = Route::resolve(&self.device, self.watch.device().as_ref(), av)?;
+        if !route.remote.is_multicast() {
+            self.permits(route.remote, qp)?;
+        }
+        Ok(route)
     }
 
-    /// The route of an address vector for a connection to this QP. Without a GRH the vector names no host; programs
+    /// EACCES if `--allow` leaves a host out. `qp` is for the log.
+    pub fn permits(&self, remote: IpAddr, qp: Option<u32>) -> Result<(), Errno> {
+        let allowed = &self.config.allowed;
+        if allowed.permits(remote) || interfaces::is_own(remote) {
+            return Ok(());
+        }
+        let qp = qp.map(|num| format!(", QP {num:#08x}")).unwrap_or_default();
+        tracing::warn!(
+            "{}{qp}: {remote} is not an allowed address: WEIR_ALLOW is {allowed}. Add it to the option --allow of `weir \
+             run`",
+            self.device.name
+        );
+        Err(Errno(libc::EACCES))
+    }
+
+    /// The route of an address vector for a connection from the QP `own` to the QP `qpn`. Without a GRH the vector names no host; programs
     /// that were written for InfiniBand (`ibv_rc_pingpong` without `-g`) leave it out. They mean this host if a
     /// process here has the peer's QPN. Error: as of [`route`](Self::route).
-    pub fn route_to(&self, av: &AddressVector, qpn: u32) -> Result<Route, Errno> {
+    pub fn route_to(&self, av: &AddressVector, qpn: u32, own: u32) -> Result<Route, Errno> {
         if !av.is_global
             && slot::is_claimed(qpn)?
             && let Some(route) = Route::to_itself(&self.device, self.watch.device().as_ref())
         {
             return Ok(route);
         }
-        self.route(av)
+        self.route(av, Some(own))
     }
 
     /// Returns whether pages of a QP have come since the last `take_resolved`.
