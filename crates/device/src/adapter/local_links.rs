@@ -31,6 +31,8 @@ pub const MORE_DESCRIPTORS: usize = MAX_RINGS + HANDSHAKES + 2;
 const LONGEST: Duration = Duration::from_secs(1);
 /// How long no connection is accepted after the system refused one.
 const PAUSE: Duration = Duration::from_secs(1);
+/// The same after a connection of another user.
+const PAUSE_OF_OTHERS: Duration = Duration::from_millis(50);
 /// The most connections that are accepted before other work.
 const AT_ONCE: usize = 32;
 
@@ -150,9 +152,7 @@ impl LocalLinks {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
                     // No descriptors or no memory: the connection would wake the thread again and again.
-                    listener.pause();
-                    self.paused = Some(clock::now() + PAUSE);
-                    self.resume(adapter, listener);
+                    self.pause(adapter, listener, PAUSE);
                     if !std::mem::replace(&mut self.refusal_logged, true) {
                         tracing::warn!(
                             "{}: another process of this machine gets no shared memory for now, packets go by UDP, \
@@ -166,13 +166,21 @@ impl LocalLinks {
             };
             // Memory is shared with processes of the same user only.
             if !is_own_user(&socket) {
-                continue;
+                // That user may connect without end, and each connection wakes the thread.
+                return self.pause(adapter, listener, PAUSE_OF_OTHERS);
             }
             let Ok(greeting) = getrandom::u64() else { return };
             if seqpacket::send(&socket, &handshake::greeting(greeting)).is_ok() {
                 self.begin(adapter, listener, socket, State::Accepted { greeting });
             }
         }
+    }
+
+    /// Accepts no connection for a while.
+    fn pause(&mut self, adapter: &Adapter, listener: &Listener, pause: Duration) {
+        listener.pause();
+        self.paused = Some(clock::now() + pause);
+        self.resume(adapter, listener);
     }
 
     fn connect(&mut self, adapter: &Adapter, listener: &Listener, wanted: Wanted) -> Result<(), End> {
