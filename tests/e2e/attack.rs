@@ -43,7 +43,7 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// A hello that asks for an answer, answers a nonce that no process sent, and carries false values.
-fn hello(number: u64) -> Vec<u8> {
+pub fn hello(number: u64) -> Vec<u8> {
     let mut bytes = vec![0; 64];
     bytes[..4].copy_from_slice(b"WEIR");
     bytes[4] = 2;
@@ -63,7 +63,7 @@ fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 /// The slot ports that are bound on a side.
-fn slot_ports(bed: &Bed, side: Side) -> Result<Vec<u16>> {
+pub fn slot_ports(bed: &Bed, side: Side) -> Result<Vec<u16>> {
     // /proc/net shows the namespace of the main thread; this thread has entered another one.
     let table = bed.stage.enter(side, || std::fs::read_to_string("/proc/thread-self/net/udp"))??;
     let ports = table.lines().skip(1).filter_map(|line| {

@@ -27,6 +27,8 @@ pub enum Topology {
     Veth,
     /// Two network namespaces joined by three veths, which are used as one.
     Links,
+    /// Two network namespaces joined by a bridge in a third one.
+    Bridged,
 }
 
 /// A topology that is set up.
@@ -42,7 +44,7 @@ impl Topology {
     pub fn missing(self) -> Option<&'static str> {
         match self {
             Topology::Loopback => None,
-            Topology::Veth | Topology::Links => {
+            Topology::Veth | Topology::Links | Topology::Bridged => {
                 self.bed().map_or_else(|why| Some(why.as_str()), |bed| bed.stage.loopback_reason())
             }
         }
@@ -50,7 +52,7 @@ impl Topology {
 
     /// The stage of this topology, set up once for all tests.
     pub fn bed(self) -> Result<&'static Bed, &'static String> {
-        static BEDS: [OnceLock<Result<Bed, String>>; 3] = [const { OnceLock::new() }; 3];
+        static BEDS: [OnceLock<Result<Bed, String>>; 4] = [const { OnceLock::new() }; 3];
         let bed = &BEDS[self as usize];
         bed.get_or_init(|| Bed::new(self).map_err(|error| format!("{error:#}"))).as_ref()
     }
@@ -62,6 +64,7 @@ impl fmt::Display for Topology {
             Topology::Loopback => "loopback",
             Topology::Veth => "veth",
             Topology::Links => "links",
+            Topology::Bridged => "bridged",
         })
     }
 }
@@ -72,6 +75,7 @@ impl Bed {
             Topology::Loopback => Stage::loopback()?,
             Topology::Veth => Stage::new(9000)?,
             Topology::Links => Stage::with_links(3, 9000)?,
+            Topology::Bridged => Stage::bridged(9000)?,
         };
         Ok(Bed { stage })
     }

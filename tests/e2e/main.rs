@@ -4,6 +4,7 @@
 //! Each test is a [`Trial`], named `topology/what`. The trials run one after another unless `--test-threads` is given,
 //! because some of them measure time.
 
+mod allow;
 mod analyze;
 mod applications;
 mod attack;
@@ -19,6 +20,7 @@ mod examples;
 mod fabric;
 mod faults;
 mod firewall;
+mod flood;
 mod foreign;
 mod fork;
 mod guards;
@@ -80,8 +82,10 @@ fn trials(whole: bool) -> Vec<Trial> {
         pingpong::trials(),
         verify::trials(),
         foreign::trials(),
+        allow::trials(),
         attack::trials(),
         firewall::trials(),
+        flood::trials(),
         fork::trials(),
         guards::trials(),
         doctor::trials(whole),

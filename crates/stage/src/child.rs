@@ -130,8 +130,23 @@ impl Child {
 
     /// Peak resident memory so far (VmHWM), bytes; `None` once it has ended.
     pub fn peak_memory(&self) -> Option<u64> {
+        self.status("VmHWM:")
+    }
+
+    /// Resident memory now (VmRSS), bytes; `None` once it has ended.
+    pub fn resident(&self) -> Option<u64> {
+        self.status("VmRSS:")
+    }
+
+    /// The number of its open descriptors.
+    pub fn descriptors(&self) -> Result<usize> {
+        Ok(fs::read_dir(format!("/proc/{}/fd", self.pid))?.count())
+    }
+
+    /// A size in kB of its status, in bytes.
+    fn status(&self, name: &str) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
-        let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+        let line = status.lines().find_map(|l| l.strip_prefix(name))?;
         line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
     }
 

@@ -19,6 +19,7 @@ mod shape;
 pub use child::{Child, Finished, Protocol, ends_with_this_thread};
 pub use failure::Failure;
 pub use installation::library_folder;
+pub use namespace::THIRD;
 pub use program::{locate, missing};
 
 use anyhow::{Context, Result};
@@ -163,6 +164,19 @@ impl Stage {
                 if let Some(namespace) = namespace {
                     setns(namespace, CloneFlags::CLONE_NEWNET).context("entering a network namespace")?;
                 }
+                Ok(job())
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Runs `job` on its own thread on a third host, at the bridge of [`Stage::bridged`]. Sockets that it makes remain
+    /// there.
+    pub fn enter_third<T: Send>(&self, job: impl FnOnce() -> T + Send) -> Result<T> {
+        let Network::Joined(_, Some(switch)) = &self.network else { anyhow::bail!("this stage has no third host") };
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(move || -> Result<T> {
+                setns(switch, CloneFlags::CLONE_NEWNET).context("entering a network namespace")?;
                 Ok(job())
             });
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -7,6 +7,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::net::if_::InterfaceFlags;
 use nix::sched::{CloneFlags, setns, unshare};
 use std::fs::{self, File};
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -15,6 +16,9 @@ use std::time::{Duration, Instant};
 
 /// Names of interfaces, without their numbers.
 pub const INTERFACES: &str = "eth";
+
+/// The address of a third host at the bridge.
+pub const THIRD: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 3);
 
 /// Two namespaces, joined by so many veth pairs with an MTU of `mtu` bytes.
 pub fn join_namespaces(links: usize, mtu: u32) -> Result<[Arc<OwnedFd>; 2]> {
@@ -46,6 +50,8 @@ pub fn join_by_bridge(mtu: u32) -> Result<([Arc<OwnedFd>; 2], Arc<OwnedFd>)> {
     }
     ip(&switch, &format!("link set bridge0 mtu {mtu}"))?;
     ip(&switch, "link set bridge0 up")?;
+    // The switch is also a third host.
+    ip(&switch, &format!("address add {THIRD}/24 dev bridge0"))?;
     bring_up(&sides, 1)?;
     Ok((sides, switch))
 }
