@@ -52,7 +52,7 @@ impl Topology {
 
     /// The stage of this topology, set up once for all tests.
     pub fn bed(self) -> Result<&'static Bed, &'static String> {
-        static BEDS: [OnceLock<Result<Bed, String>>; 4] = [const { OnceLock::new() }; 3];
+        static BEDS: [OnceLock<Result<Bed, String>>; 4] = [const { OnceLock::new() }; 4];
         let bed = &BEDS[self as usize];
         bed.get_or_init(|| Bed::new(self).map_err(|error| format!("{error:#}"))).as_ref()
     }

@@ -106,7 +106,7 @@ enum Way {
 fn ways(topology: Topology, faulty: bool) -> &'static [Way] {
     match (topology, faulty) {
         (Topology::Loopback, false) => &[Way::SharedMemory, Way::Frames, Way::Roce],
-        (Topology::Veth | Topology::Links, false) => &[Way::Frames, Way::Roce],
+        (Topology::Veth | Topology::Links | Topology::Bridged, false) => &[Way::Frames, Way::Roce],
         (_, true) => &[Way::Roce, Way::Frames],
     }
 }

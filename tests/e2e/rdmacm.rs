@@ -120,7 +120,7 @@ pub fn trials() -> Vec<Trial> {
 fn apart(topology: Topology, name: &str, test: impl FnOnce(&Bed) -> Result<()> + Send + 'static) -> Trial {
     trial(topology, name, move |bed| match topology {
         Topology::Loopback => test(&Bed { stage: Stage::same_host()? }),
-        Topology::Veth | Topology::Links => test(bed),
+        Topology::Veth | Topology::Links | Topology::Bridged => test(bed),
     })
 }
 
