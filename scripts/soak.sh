@@ -26,11 +26,20 @@ step() {
     echo "== $name: $outcome after $(($(date +%s) - begun)) s"
 }
 
+# All of them run, whatever fails.
 properties() {
-    for test in weir-wire:properties weir-capture:garbage weir-transport:properties weir-transport:page_fault_properties \
+    outcome=0
+    for test in weir-wire:properties weir-wire:connections weir-capture:garbage weir-analyze:fuzz \
+            weir-transport:properties weir-transport:page_fault_properties weir-transport:edge_hostile \
+            weir-cm:properties weir-cm:faults weir-lab:guard_properties \
             weir-msg:random weir-msg:hostile weir-msg:connections weir-msg:flow weir-msg:registrations; do
-        PROPTEST_CASES=$cases timeout 3600 cargo test -p "${test%:*}" --test "${test#*:}" || return 1
+        PROPTEST_CASES=$cases timeout 3600 cargo test -p "${test%:*}" --test "${test#*:}" || {
+            echo "failed: $test"
+            outcome=1
+        }
     done
+    PROPTEST_CASES=$cases timeout 3600 cargo test -p weir-device --lib -- engine::fuzz || outcome=1
+    return "$outcome"
 }
 
 # $1: the test's name, or a part of it. $2: number of rounds.
@@ -43,22 +52,12 @@ sequences_of_verbs() {
         cargo test -p weir-verbs --test oracle -- --nocapture
 }
 
-fuzz() {
-    for target in $(ls fuzz/fuzz_targets | sed 's/\.rs$//'); do
-        cargo +nightly fuzz run "$target" -- -max_total_time="$seconds" -seed="$PROPTEST_RNG_SEED" -print_final_stats=1 || return 1
-    done
-}
-
 step "$cases cases of each property, seed $PROPTEST_RNG_SEED" properties
 step "$sequences random sequences of verbs, seed $PROPTEST_RNG_SEED" sequences_of_verbs
 step "$rounds ping-pongs of threads" end_to_end "wake-up" "$rounds"
 step "$races races of invalidation" end_to_end "ODP memory" "$races"
-if cargo +nightly fuzz --version >/dev/null 2>&1; then
-    step "$seconds s of each fuzz target, seed $PROPTEST_RNG_SEED" fuzz
-else
-    echo
-    echo "skipped: fuzzing needs cargo-fuzz and a nightly toolchain (cargo install cargo-fuzz)"
-fi
+step "$seconds s of each fuzz target, seed $PROPTEST_RNG_SEED" \
+    env FUZZ_SECONDS="$seconds" FUZZ_SEED="$PROPTEST_RNG_SEED" scripts/fuzz.sh
 if [ -n "$failed" ]; then
     echo "soak: failed: ${failed#, }"
     exit 1

@@ -69,6 +69,9 @@ pub struct Report<'a> {
     pub setups: &'a Setups,
 }
 
+/// A damaged file or a hostile adapter can give any time. Later ones are taken for this one, in the year 2262: so that the
+/// sum of a time and any limit of the analysis is a time too.
+const LATEST: u64 = i64::MAX as u64;
 /// Explicit congestion notification: the switch marked the packet.
 const CONGESTION_EXPERIENCED: u8 = 3;
 /// The FECN bit of a BTH's first byte before the destination QP.
@@ -83,6 +86,9 @@ impl Analysis {
 
     /// Takes the next frame of file number `file`. Files that continue each other come one after the other.
     pub fn frame(&mut self, file: u16, frame: &Frame<'_>) {
+        let mut frame = *frame;
+        frame.timestamp = frame.timestamp.min(LATEST);
+        let frame = &frame;
         self.totals.count(frame.timestamp, frame.orig_len as u64);
         self.links.expire(frame.timestamp);
         match weir_capture::packet::find(frame) {
@@ -109,11 +115,12 @@ impl Analysis {
             Counts::No => return,
         }
         let len = packet.headers.len() + payload as usize + usize::from(bth.pad) + ICRC_LEN;
-        self.totals.count(packet.time, len as u64);
+        let time = packet.time.min(LATEST);
+        self.totals.count(time, len as u64);
         self.totals.packets += 1;
         self.totals.reliable += 1;
         let marks = Marks { over_links: packet.over_links, ..Marks::default() };
-        let seen = Seen::new(packet.time, FrameId::new(source, packet.number), packet.headers, payload, marks);
+        let seen = Seen::new(time, FrameId::new(source, packet.number), packet.headers, payload, marks);
         let key = FlowKey { from: packet.from, to: packet.to, qpn: bth.dest_qp };
         let direction = if packet.sent { Direction::Out } else { Direction::In };
         self.seen(key, Source { file: source, direction: Some(direction), port: 0 }, &seen);
@@ -134,6 +141,10 @@ impl Analysis {
         let Analysis { tracker, detectors, setups, totals, options, .. } = self;
         let end = End { flows: tracker.flows(), setups, last: totals.last, profile: options.profile.as_ref() };
         let mut findings = detectors.findings(&end);
+        // The times of a damaged file may go back.
+        for Finding { from, to, .. } in &mut findings {
+            (*from, *to) = ((*from).min(*to), (*from).max(*to));
+        }
         findings.sort_by_key(|finding| (std::cmp::Reverse(finding.cost.time), finding.kind));
         Report { totals: *totals, flows: tracker.flows(), findings, setups }
     }

@@ -133,6 +133,11 @@ impl FindingKind {
 }
 
 impl Cost {
+    /// Adds the time that a repetition waited, ns. Times that a damaged file has may have no sum.
+    pub fn add_time(&mut self, waited: u64) {
+        self.time = self.time.saturating_add(waited);
+    }
+
     /// Adds what a repetition cost.
     pub fn add_packet(&mut self, bytes: u32) {
         self.packets += 1;

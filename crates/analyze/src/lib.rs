@@ -16,6 +16,8 @@ mod observed;
 mod packet;
 pub mod report;
 mod setup;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use advice::{Advice, Layer};
 pub use analysis::{Analysis, Options, Report, Totals};

@@ -4,23 +4,26 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
 use std::io::Write;
-use weir_capture::testing::{Carried, SLOTS, behind, edge_header, frame_of, fuzz_find, fuzz_read, transport};
+use weir_capture::testing::{
+    Carried, SLOTS, behind, edge_header, frame_of, fuzz_find, fuzz_parse, fuzz_read, transport,
+};
 use weir_capture::{Direction, InterfaceInfo, PacketInfo, Writer, roce};
 use weir_wire::edge::Header;
 use weir_wire::{Opcode, frame};
 
-/// The seeds of a fuzz target, and inputs that fuzzing added to them.
-fn seeds(target: &str) -> Vec<Vec<u8>> {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-    let seeds: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert!(seeds.len() > 5, "{target}");
-    seeds.iter().map(|path| std::fs::read(path).unwrap()).collect()
+#[test]
+fn any_file_is_read_or_refused() {
+    weir_trials::run("capture", fuzz_read);
 }
 
 #[test]
-fn the_fuzz_corpora_pass() {
-    seeds("capture").iter().for_each(|bytes| fuzz_read(bytes));
-    seeds("rdma_packet").iter().for_each(|bytes| fuzz_find(bytes));
+fn any_frame_has_a_packet_or_none() {
+    weir_trials::run("rdma_packet", fuzz_find);
+}
+
+#[test]
+fn what_is_parsed_is_emitted_again() {
+    weir_trials::run("parse", fuzz_parse);
 }
 
 fn sample() -> Vec<u8> {
@@ -67,7 +70,7 @@ proptest! {
 
     #[test]
     fn damaged_files_cause_no_panic(
-        file in prop::sample::select(seeds("capture").into_iter().chain([sample()]).collect::<Vec<_>>()),
+        file in prop::sample::select(weir_trials::corpus("capture").into_iter().chain([sample()]).collect::<Vec<_>>()),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
         cut in any::<prop::sample::Index>(),
     ) {
@@ -124,11 +127,6 @@ proptest! {
             }
         }
         bytes.truncate(cut.index(bytes.len()) + 1);
-        fuzz_find(&bytes);
-    }
-
-    #[test]
-    fn random_frames_cause_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
         fuzz_find(&bytes);
     }
 }

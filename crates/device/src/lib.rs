@@ -65,6 +65,7 @@ pub use shared::tags::TagBuffer;
 /// The bodies of the fuzz targets.
 #[cfg(feature = "testing")]
 pub mod testing {
+    pub use crate::engine::fuzz::{engine as fuzz_engine, hand_over as fuzz_hand_over, hello as fuzz_hello};
     pub use crate::local::handshake::fuzz as fuzz_handshake;
     pub use crate::local::ring::fuzz::ring as fuzz_ring;
 }

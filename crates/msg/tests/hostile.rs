@@ -1,16 +1,11 @@
 //! A hostile peer: nothing that it sends ends the process, takes unbounded memory, or disturbs other peers.
 
 use weir_msg::Settings;
-use weir_msg::testing::{Mesh, Rng, Setup, each_seed, fuzz, name};
+use weir_msg::testing::{Mesh, Setup, fuzz, name};
 
 #[test]
 fn random_attacks() {
-    each_seed(1000, |seed| {
-        let mut rng = Rng(seed);
-        let len = rng.choose(&[50, 300, 1500]);
-        let bytes: Vec<u8> = (0..len).map(|_| rng.draw() as u8).collect();
-        fuzz(&bytes);
-    });
+    weir_trials::run("messages", fuzz);
 }
 
 /// A hostile node 1 that is connected to node 0, without further ado. Node 0 has all its receives from the first.

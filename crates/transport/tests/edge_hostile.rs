@@ -1,20 +1,18 @@
-//! A hostile peer over several links does no harm: the body of the fuzz target `edge` on random bytes.
+//! A hostile peer over several links does no harm: the bodies of the fuzz targets `edge` and `opening`.
 
-use proptest::prelude::*;
 use weir_transport::Instant;
 use weir_transport::edge::{Endpoint, Order, Parameters, Refusal, Scheduler, Seq, Setup};
-use weir_transport::testing::{Rng, TestMemory, fuzz_edge};
+use weir_transport::testing::{TestMemory, fuzz_edge, fuzz_opening};
 use weir_wire::edge::{Action, Header, Piece};
 
 #[test]
 fn a_hostile_peer_does_no_harm() {
-    for seed in 0..3000 {
-        let mut rng = Rng(seed);
-        let bytes: Vec<u8> = (0..rng.below(2000)).map(|_| rng.draw() as u8).collect();
-        // The seed is in the output of a panic.
-        println!("seed {seed}");
-        fuzz_edge(&bytes);
-    }
+    weir_trials::run("edge", fuzz_edge);
+}
+
+#[test]
+fn hostile_hellos_make_no_connection() {
+    weir_trials::run("opening", fuzz_opening);
 }
 
 /// A peer that acknowledges nothing does not fill memory with WRITEs that fail.
@@ -36,14 +34,4 @@ fn failures_that_the_peer_does_not_take_are_bounded() {
     let taken = (0..20_000).take_while(|number| write(*number).is_ok()).count();
     assert!((4096..12_000).contains(&taken), "{taken}");
     assert_eq!(write(taken as u32), Err(Refusal::Failures));
-}
-
-proptest! {
-    // PROPTEST_CASES raises the number of cases: `make soak` sets it.
-    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(400)))]
-
-    #[test]
-    fn nor_does_one_that_repeats_itself(bytes in prop::collection::vec(0u8..8, 0..600)) {
-        fuzz_edge(&bytes);
-    }
 }

@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use std::time::Duration;
-use weir_transport::testing::{Entry, Faults, Pair, Rng, Setup, fuzz_frames, fuzz_requester, fuzz_responder, remote};
+use weir_transport::testing::{
+    Entry, Faults, Pair, Rng, Setup, fuzz_frames, fuzz_requester, fuzz_responder, fuzz_tags, remote,
+};
 use weir_transport::*;
 use weir_wire::{MAX_HEADERS, frame};
 
@@ -203,20 +205,24 @@ fn check_journal(pair: &Pair, works: &[Work]) {
     }
 }
 
-/// The seeds of the fuzz targets, and inputs that fuzzing added to them.
 #[test]
-fn the_fuzz_corpora_pass() {
-    let corpora = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
-    let seeds = |name| {
-        let entries = std::fs::read_dir(corpora.join(name)).expect("a corpus");
-        let seeds: Vec<Vec<u8>> =
-            entries.map(|e| std::fs::read(e.expect("an entry").path()).expect("a seed")).collect();
-        assert!(seeds.len() >= 40, "{} seeds for the {name}", seeds.len());
-        seeds
-    };
-    seeds("responder").iter().for_each(|seed| fuzz_responder(seed));
-    seeds("requester").iter().for_each(|seed| fuzz_requester(seed));
-    seeds("frames").iter().for_each(|seed| fuzz_frames(seed));
+fn the_fuzzed_responder_survives() {
+    weir_trials::run("responder", fuzz_responder);
+}
+
+#[test]
+fn the_fuzzed_requester_survives() {
+    weir_trials::run("requester", fuzz_requester);
+}
+
+#[test]
+fn a_qp_survives_the_frames_of_a_hostile_peer() {
+    weir_trials::run("frames", fuzz_frames);
+}
+
+#[test]
+fn a_queue_with_tags_survives_a_hostile_peer() {
+    weir_trials::run("tags", fuzz_tags);
 }
 
 proptest! {
@@ -347,20 +353,5 @@ proptest! {
         prop_assert!(pair.canaries_live());
         let ids: Vec<u64> = pair.completions(0, Queue::Send).iter().map(|c| c.wr_id).collect();
         prop_assert!(ids.iter().enumerate().all(|(i, &id)| id == i as u64), "{:?}", ids);
-    }
-
-    #[test]
-    fn the_fuzzed_responder_survives(data in prop::collection::vec(any::<u8>(), 0..600)) {
-        fuzz_responder(&data);
-    }
-
-    #[test]
-    fn the_fuzzed_requester_survives(data in prop::collection::vec(any::<u8>(), 0..600)) {
-        fuzz_requester(&data);
-    }
-
-    #[test]
-    fn a_qp_survives_the_frames_of_a_hostile_peer(data in prop::collection::vec(any::<u8>(), 0..600)) {
-        fuzz_frames(&data);
     }
 }

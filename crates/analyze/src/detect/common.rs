@@ -59,7 +59,7 @@ impl Sightings {
     pub fn add_cost(&mut self, repeat: &Repeat) {
         self.cost.add_packet(repeat.payload);
         if !repeat.follows {
-            self.cost.time += repeat.waited;
+            self.cost.add_time(repeat.waited);
         }
     }
 
@@ -71,7 +71,7 @@ impl Sightings {
         self.count += other.count;
         self.to = self.to.max(other.to);
         self.evidence(&other.frames);
-        self.cost.time += other.cost.time;
+        self.cost.add_time(other.cost.time);
         self.cost.packets += other.cost.packets;
         self.cost.bytes += other.cost.bytes;
     }

@@ -56,7 +56,7 @@ impl ResponderFaults {
         let faults = self.flows.entry(flow).or_default();
         faults.seen.see(nak.time, &[request.last.frame, nak.frame]);
         if request.takes_receive {
-            faults.latency += nak.latency.unwrap_or(0);
+            faults.latency = faults.latency.saturating_add(nak.latency.unwrap_or(0));
             faults.others += 1;
         } else {
             faults.certain += 1;

@@ -12,6 +12,8 @@ mod ethernet;
 pub mod ethernet_port;
 mod faulted;
 mod flush_all;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzz;
 mod groups;
 mod handshake;
 pub mod host;
@@ -33,7 +35,9 @@ mod staging;
 mod stall;
 mod table;
 mod tapped;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
+// Unit tests use more of it than the fuzz targets.
+#[cfg_attr(not(test), allow(dead_code))]
 mod testing;
 mod timers;
 mod transmit;

@@ -102,7 +102,7 @@ impl Rig {
         let device = device(slot);
         let watch = Watch::over(&device, Netlink::over(nothing()), None);
         let pace = Arc::new(Owned::new(Pace::new(Vec::new(), None, None, false).unwrap()));
-        let shown = publish::private_device();
+        let shown = counters();
         let wire = Arc::new(Mutex::new(Wire { segments: 64, ..Wire::default() }));
         let carrier = Box::new(InMemory(wire.clone()));
         let peers = own_peers(&config, &profile, 8 << 20, shares).unwrap();
@@ -264,6 +264,19 @@ pub fn connected(a: &mut Rig, b: &mut Rig, service: Service) -> [Arc<QpShared>; 
         exchange(a, b);
     }
     qps
+}
+
+/// Counters that other processes do not see. They are never freed: a fuzzer has one set for all runs of a thread.
+fn counters() -> &'static crate::stat::sheet::Device {
+    #[cfg(not(test))]
+    {
+        thread_local! {
+            static ONE: &'static crate::stat::sheet::Device = publish::private_device();
+        }
+        ONE.with(|one| *one)
+    }
+    #[cfg(test)]
+    publish::private_device()
 }
 
 /// A QP in RESET that completes to `cq`.

@@ -191,10 +191,10 @@ mod tests {
         assert_ne!(claim.answer(&KEYS, 5)[8..], claim.code);
     }
 
-    /// The seeds of the fuzz target, and messages with one changed byte.
+    /// The inputs of the fuzz target, and messages with one changed byte.
     #[test]
     fn fuzzed_messages_are_no_claims_of_the_peer() {
-        crate::local::testing::corpus("handshake").iter().for_each(|seed| fuzz(seed));
+        weir_trials::run("handshake", fuzz);
         for message in [greeting(7).to_vec(), claim("10.0.0.1").encode().to_vec(), claim("fd00::7").encode().to_vec()] {
             for at in 0..message.len() {
                 let mut changed = message.clone();

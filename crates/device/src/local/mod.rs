@@ -11,16 +11,3 @@ pub mod handshake;
 pub mod listener;
 pub mod ring;
 pub mod segment;
-
-#[cfg(test)]
-mod testing {
-    /// The seeds of a fuzz target, and inputs that fuzzing added to them.
-    pub fn corpus(target: &str) -> Vec<Vec<u8>> {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-        let entries = std::fs::read_dir(folder).expect("a corpus");
-        let seeds: Vec<_> =
-            entries.map(|entry| std::fs::read(entry.expect("an entry").path()).expect("a seed")).collect();
-        assert!(!seeds.is_empty(), "no seeds for {target}");
-        seeds
-    }
-}

@@ -82,7 +82,7 @@ fn made(own: &mut Option<Own>) -> Result<&mut Own, Errno> {
 }
 
 /// Counters of a device that no other process sees.
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub fn private_device() -> &'static sheet::Device {
     private_zeros()
 }

@@ -298,7 +298,7 @@ impl Links {
             let used = self.others(n).filter(|link| link.is_up());
             let share = used.map(|link| link.scheduled / u64::from(link.weight)).max().unwrap_or(0);
             let link = &mut self.all[n];
-            link.scheduled = link.scheduled.max(share * u64::from(link.weight));
+            link.scheduled = link.scheduled.max(share.saturating_mul(link.weight.into()));
             link.forget_losses();
         }
         // While no link works, packets are put on those that do not: now there is a better one.

@@ -3,6 +3,9 @@
 use std::net::IpAddr;
 use weir_wire::edge::{Address, Hello, MAX_LINKS};
 
+/// No interface is faster, Gbit/s. A peer may claim any speed.
+const MAX_WEIGHT: u32 = 10_000;
+
 /// The ends of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pair {
@@ -16,10 +19,10 @@ impl Pair {
         self.local.mtu.min(self.remote.mtu)
     }
 
-    /// The weight of the link: its speed in Gbit/s, 1 at least. 1 if the speed is not known.
+    /// The weight of the link: its speed in Gbit/s, 1 at least and [`MAX_WEIGHT`] at most. 1 if the speed is not known.
     pub fn weight(&self) -> u32 {
         let known = [self.local.speed, self.remote.speed].into_iter().filter(|speed| *speed > 0);
-        (known.min().unwrap_or(0) / 1000).max(1)
+        (known.min().unwrap_or(0) / 1000).clamp(1, MAX_WEIGHT)
     }
 }
 
@@ -160,5 +163,6 @@ mod tests {
         };
         assert_eq!(ends([10_000, 2_500]), (1500, 2));
         assert_eq!((ends([0, 10_000]).1, ends([0, 0]).1, ends([100, 100]).1), (10, 1, 1));
+        assert_eq!(ends([0, u32::MAX]).1, MAX_WEIGHT, "whatever the peer claims");
     }
 }

@@ -23,7 +23,7 @@ impl Expected {
     }
 
     /// All IDs, for tests.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub fn all(&self) -> &HashMap<(PeerId, u64), u16> {
         &self.0
     }

@@ -39,7 +39,7 @@ impl Members {
     }
 
     /// The QPs that have the proof of the peer, which may lack theirs, for tests.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub fn unconfirmed(&self) -> impl Iterator<Item = u16> {
         self.fresh.iter().chain(&self.settled).copied()
     }

@@ -156,13 +156,7 @@ fn hostile_bytes_lead_nowhere_else() {
     hostile(20_000, &mut || random.next());
 }
 
-/// The seeds of the fuzz target, and random inputs.
 #[test]
 fn the_fuzzed_ring_survives() {
-    crate::local::testing::corpus("ring").iter().for_each(|seed| fuzz::ring(seed));
-    let mut random = Random::new();
-    for _ in 0..20 {
-        let bytes: Vec<u8> = (0..4000).map(|_| random.next() as u8).collect();
-        fuzz::ring(&bytes);
-    }
+    weir_trials::run("ring", fuzz::ring);
 }
