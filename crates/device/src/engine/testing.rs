@@ -43,7 +43,7 @@ use weir_transport::{
 use weir_wire::icrc;
 use weir_wire::ip::Envelope;
 use weir_wire::{Aeth, Bth, Headers, Opcode, Operation, ROCE_PORT};
-use wire::{InMemory, Wire};
+use wire::{InMemory, Wire, take};
 
 /// The protection domain of all QPs and regions.
 pub const PD: u32 = 1;
@@ -302,12 +302,6 @@ pub fn register(regions: &crate::memory::keys::Regions, memory: &mut [u8]) -> Sg
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
     let region = Region { key: 0, pd: PD, addr, iova: addr, len, access, kind: Kind::Memory, paged: None };
     Sge { addr, length: len as u32, lkey: regions.insert(region).unwrap() }
-}
-
-fn take(cq: &CqShared) -> Vec<Completion> {
-    let mut taken = Vec::new();
-    cq.take(usize::MAX, |entry| taken.push(entry.completion)).unwrap();
-    taken
 }
 
 /// A descriptor that is no socket: every system call for sockets fails on it.

@@ -41,7 +41,7 @@ pub fn opening(data: &[u8]) {
                 let hello = forged(&mut input, &sides[n]);
                 let (before, confirmed) = (sides[n].connection.clone(), sides[n].opening.is_confirmed());
                 let refused = sides[n].handle(&hello).1;
-                assert!(sides[n].connection == before && !refused, "a forged hello was believed: {hello:?}");
+                assert!(sides[n].connection == before && !refused, "a forged hello was used: {hello:?}");
                 assert_eq!(sides[n].opening.is_confirmed(), confirmed);
             }
         }

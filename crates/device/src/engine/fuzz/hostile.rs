@@ -3,7 +3,6 @@
 use super::world::{World, hostile_address};
 use crate::engine::testing::FIRST_PSN;
 use crate::shared::qp::QpShared;
-use std::net::IpAddr;
 use std::sync::Arc;
 use weir_transport::{AttrMask, Data, QpAttr, QpState, RecvWr, SendFlags, SendOp, SendWr, Service, Sge};
 use weir_trials::Input;
@@ -16,11 +15,6 @@ const MOST: usize = 6;
 const OPEN: usize = 40;
 /// A number of no slot: its adapter is foreign.
 const FOREIGN: u32 = 17;
-
-/// Whether QPs may be bound to the peer with this address.
-pub fn is_bound(ip: IpAddr) -> bool {
-    (0..2).any(|n| hostile_address(n) == ip)
-}
 
 /// The number of the QP at the other end: of a Weir process of slot 7, or of a foreign adapter.
 pub fn far_qp(n: usize) -> u32 {

@@ -1,6 +1,5 @@
 //! A carrier in memory.
 
-use super::take;
 use crate::shared::cq::CqShared;
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 use weir_link::{Arrival, Carrier, Inbox, LinkReport, Outbox};
+use weir_transport::Completion;
 
 /// What an engine has sent and will receive.
 #[derive(Default)]
@@ -117,4 +117,11 @@ impl Carrier for InMemory {
     fn fds(&self) -> Vec<RawFd> {
         Vec::new()
     }
+}
+
+/// The completions that a CQ has.
+pub(super) fn take(cq: &CqShared) -> Vec<Completion> {
+    let mut taken = Vec::new();
+    cq.take(usize::MAX, |entry| taken.push(entry.completion)).unwrap();
+    taken
 }

@@ -1,6 +1,6 @@
 //! Two machines in virtual time, and what is between them.
 
-use super::*;
+use super::super::*;
 use crate::interfaces::Interface;
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -132,8 +132,6 @@ pub struct Machine {
     pub outbox: Outbox,
     pub host: u8,
     pub has_bundle: bool,
-    /// Packets that do not come from the other machine are dropped, as QPs do.
-    pub has_strangers: bool,
     pub got: Vec<Vec<u8>>,
 }
 
@@ -172,7 +170,6 @@ impl Machine {
             outbox: Outbox::new(1 << 16, 64),
             host,
             has_bundle: !networks.is_empty(),
-            has_strangers: false,
             got: vec![],
         }
     }
@@ -204,12 +201,8 @@ impl Machine {
     pub fn receive(&mut self) {
         while self.carrier.receive(&mut self.inbox).unwrap() > 0 {
             for arrival in &self.inbox.arrivals {
-                let peer = (IpAddr::from([10, 0, 1, 3 - self.host]), PORT).into();
-                if self.has_strangers && arrival.from != peer {
-                    continue;
-                }
-                if self.has_bundle && !self.has_strangers {
-                    assert_eq!(arrival.from, peer, "as QPs know it");
+                if self.has_bundle {
+                    assert_eq!(arrival.from, (IpAddr::from([10, 0, 1, 3 - self.host]), PORT).into(), "as QPs know it");
                     assert_eq!((arrival.to, arrival.to_port), (IpAddr::from([10, 0, 1, self.host]), PORT));
                 }
                 // As QPs do.
