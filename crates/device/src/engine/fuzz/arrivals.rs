@@ -138,7 +138,7 @@ fn packet(world: &World, input: &mut Input<'_>, (from, to, port): (SocketAddr, I
     } else {
         headers.emit(&mut bytes);
     }
-    bytes.resize(bytes.len() + (len.min(LONGEST) + 3) / 4 * 4, 0x77);
+    bytes.resize(bytes.len() + len.min(LONGEST).div_ceil(4) * 4, 0x77);
     let end = match what & 7 {
         1 => input.word(),
         // Its peer knows the tag of a QP.
