@@ -311,7 +311,8 @@ fn flat(bed: &Bed) -> Result<()> {
         await_packets(sent, packets, limit, server, client)?;
         let after = [usage(server)?, usage(client)?];
         for ((memory, files), (memory_before, files_before)) in after.iter().zip(before) {
-            ensure!(*files == files_before, "descriptors: {before:?}, later {after:?}");
+            // The socket that is connected to the peer may come later than the first tenth.
+            ensure!(*files <= files_before + 1, "descriptors: {before:?}, later {after:?}");
             ensure!(*memory <= memory_before + GROWTH, "bytes of memory, descriptors: {before:?}, later {after:?}");
         }
         Ok(())

@@ -50,6 +50,7 @@ mod read_order;
 mod roce_peer;
 mod stat;
 mod stream;
+mod surroundings;
 mod threads;
 mod transports;
 mod tune;
@@ -104,6 +105,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         users::trials(),
         stat::trials(),
         stream::trials(),
+        surroundings::trials(),
         tune::trials(),
         threads::trials(),
         invalidate::trials(),

@@ -14,7 +14,9 @@ pub mod old_kernel;
 pub mod pair;
 pub mod perftest;
 mod program;
+mod seccomp;
 mod shape;
+pub mod surroundings;
 
 pub use child::{Child, Finished, Protocol, ends_with_this_thread};
 pub use failure::Failure;

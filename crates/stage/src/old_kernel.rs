@@ -1,6 +1,7 @@
 //! Runs programs as on an old kernel: a seccomp filter refuses all features newer than Linux 4.18, with the errors of a
 //! kernel that does not have them.
 
+use crate::seccomp::{self, Rule};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -10,23 +11,13 @@ pub fn run_on_old_kernel(command: &mut Command, ipv6: bool) {
     // SAFETY: it makes two system calls between fork and exec; the filter is allocated before.
     unsafe {
         let filter = filter(ipv6);
-        command.pre_exec(move || set(&filter));
+        command.pre_exec(move || seccomp::set(&filter));
     }
 }
 
 /// Installs the filter for the calling thread and all threads and processes that it starts later. It cannot be removed.
 pub fn install(ipv6: bool) -> io::Result<()> {
-    set(&filter(ipv6))
-}
-
-fn set(filter: &[libc::sock_filter]) -> io::Result<()> {
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
-    // SAFETY: the kernel copies the program during the call.
-    let done = unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
-    };
-    if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+    seccomp::set(&filter(ipv6))
 }
 
 /// The last system call of Linux 4.18 on x86-64 (rseq).
@@ -40,12 +31,6 @@ const UFFD_USER_MODE_ONLY: u32 = 1;
 const IPV6_MULTICAST_ALL: u32 = 29;
 /// COLD, PAGEOUT (5.4), POPULATE_READ, POPULATE_WRITE (5.14), DONTNEED_LOCKED (5.18), COLLAPSE (6.1).
 const NEW_ADVICE: [u32; 6] = [20, 21, 22, 23, 24, 25];
-
-/// Offsets in `struct seccomp_data`: the system call's number, and the lower half of an argument.
-const NUMBER: u32 = 0;
-const fn argument(index: u32) -> u32 {
-    16 + 8 * index
-}
 
 fn filter(ipv6: bool) -> Vec<libc::sock_filter> {
     let mut rules = vec![
@@ -76,48 +61,7 @@ fn filter(ipv6: bool) -> Vec<libc::sock_filter> {
         let wanted = vec![(0, libc::AF_INET6 as u32)];
         rules.push(Rule { call: libc::SYS_socket, wanted, errno: libc::EAFNOSUPPORT });
     }
-    let mut program = vec![load(NUMBER), jump(libc::BPF_JGT, LAST_CALL, 0, 1), fail(libc::ENOSYS)];
-    program.extend(rules.iter().flat_map(Rule::program));
-    program.push(statement(libc::BPF_RET, libc::SECCOMP_RET_ALLOW));
-    program
-}
-
-/// A rule: a system call with certain arguments fails with `errno`.
-struct Rule {
-    call: libc::c_long,
-    wanted: Vec<(u32, u32)>,
-    errno: i32,
-}
-
-impl Rule {
-    fn program(&self) -> Vec<libc::sock_filter> {
-        let mut tests = vec![(NUMBER, self.call as u32)];
-        tests.extend(self.wanted.iter().map(|(index, value)| (argument(*index), *value)));
-        let count = tests.len();
-        let each = |(at, (offset, value)): (usize, (u32, u32))| {
-            // A failed test jumps behind this rule: over the remaining tests, two instructions each, and its last one.
-            [load(offset), jump(libc::BPF_JEQ, value, 0, (2 * (count - at - 1) + 1) as u8)]
-        };
-        let mut program: Vec<_> = tests.into_iter().enumerate().flat_map(each).collect();
-        program.push(fail(self.errno));
-        program
-    }
-}
-
-fn load(offset: u32) -> libc::sock_filter {
-    statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset)
-}
-
-fn fail(errno: i32) -> libc::sock_filter {
-    statement(libc::BPF_RET, libc::SECCOMP_RET_ERRNO | errno as u32)
-}
-
-fn statement(code: u32, k: u32) -> libc::sock_filter {
-    libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
-}
-
-fn jump(test: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
-    libc::sock_filter { code: (libc::BPF_JMP | test | libc::BPF_K) as u16, jt, jf, k }
+    seccomp::filter(LAST_CALL, &rules)
 }
 
 #[cfg(test)]
