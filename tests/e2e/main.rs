@@ -48,6 +48,7 @@ mod rdmacm;
 mod rdmacm_ends;
 mod read_order;
 mod roce_peer;
+mod soak;
 mod stat;
 mod stream;
 mod surroundings;
@@ -103,6 +104,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         links::trials(whole),
         local::trials(),
         users::trials(),
+        soak::trials(),
         stat::trials(),
         stream::trials(),
         surroundings::trials(),

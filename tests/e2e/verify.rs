@@ -99,7 +99,7 @@ fn verify_local(bed: &Bed, options: &str) -> Result<()> {
 }
 
 /// The commands of the server and of the client.
-fn commands(bed: &Bed, weir: &[&str], options: &str, ipv6: bool) -> Result<[Command; 2]> {
+pub fn commands(bed: &Bed, weir: &[&str], options: &str, ipv6: bool) -> Result<[Command; 2]> {
     let program = library().join("weir-verify");
     ensure!(program.is_file(), "no {}: run `make build`, or `make test`", program.display());
     let lossy = weir.contains(&FAULTS);
@@ -122,7 +122,7 @@ fn commands(bed: &Bed, weir: &[&str], options: &str, ipv6: bool) -> Result<[Comm
 }
 
 /// An error if few bytes were compared.
-fn ensure_verified(outcome: &Outcome) -> Result<()> {
+pub fn ensure_verified(outcome: &Outcome) -> Result<()> {
     let bytes = outcome.client.stdout.lines().find_map(|line| line.split_once(" bytes verified, 0 wrong"));
     let bytes: u64 = bytes.context("no count of verified bytes")?.0.parse()?;
     ensure!(bytes > 1 << 20, "{bytes} bytes were compared; more than 1 MiB is required\n{}", outcome.client.printed());

@@ -2,6 +2,7 @@
 
 use crate::block::{self, InterfaceInfo, LENGTH_AT, RecordedInterface, START};
 use crate::history::{Excerpt, MOST_EXCERPTS};
+use crate::kept::{Descriptors, Kept};
 use crate::shared::Shared;
 use crate::wake::Sleeper;
 use rtrb::Consumer;
@@ -20,6 +21,7 @@ pub struct Drain {
     pub sleeper: Sleeper,
     pub info: OwnedInfo,
     pub open: Open,
+    pub descriptors: Descriptors,
     /// The ring's reading end; a recorder with a history has it now and then.
     pub source: Option<Consumer<u8>>,
     /// The file, once it is open.
@@ -56,7 +58,7 @@ pub struct Section {
 
 /// A file of complete blocks: after a failed write it is truncated to the last complete one.
 pub struct Blocks {
-    file: File,
+    file: Kept<File>,
     whole: u64,
 }
 
@@ -126,7 +128,7 @@ impl Drain {
         let text = format!("{}: {}", time(excerpt.at), excerpt.text.as_str());
         if self.file.is_none() && self.failure.is_none() {
             match (self.open)() {
-                Ok(file) => self.file = Some(Blocks::new(file)),
+                Ok(file) => self.file = Some(Blocks::new(file, self.descriptors)),
                 Err(error) => self.failure = Some(error),
             }
         }
@@ -205,12 +207,15 @@ impl Drain {
 }
 
 impl Blocks {
-    pub fn new(file: File) -> Blocks {
-        Blocks { file, whole: 0 }
+    pub fn new(file: File, descriptors: Descriptors) -> Blocks {
+        Blocks { file: Kept::new(file, descriptors), whole: 0 }
     }
 
     /// Returns the number of blocks that are in the file.
     fn write(&mut self, first: &[u8], second: &[u8]) -> (u64, io::Result<()>) {
+        if let Err(error) = self.file.check() {
+            return (0, Err(error));
+        }
         let outcome = self.write_both(first, second);
         let written = match &outcome {
             Ok(()) => first.len() + second.len(),

@@ -4,7 +4,7 @@
 //! [`packet::find`] finds the RDMA packet in a frame of any link type; [`roce`] finds the UDP datagram of RoCEv2 in an
 //! Ethernet frame. [`Writer`] writes pcapng blocks; [`Recorder`] takes frames from a thread that must not block, and
 //! writes all of them, or those around a stall. [`Annotated`] copies captures and adds comments.
-// `mapped` is the exception.
+// `mapped` and `kept` are the exceptions.
 #![deny(unsafe_code)]
 
 mod amount;
@@ -17,6 +17,7 @@ mod error;
 mod frame;
 mod history;
 mod input;
+mod kept;
 mod mapped;
 mod options;
 pub mod packet;
@@ -39,6 +40,7 @@ pub use block::{InterfaceInfo, PacketInfo, RecordedInterface};
 pub use drain::Open;
 pub use error::CaptureError;
 pub use frame::{Direction, Frame, LinkType, OwnedFrame};
+pub use kept::Descriptors;
 pub use pcapng::Statistics;
 pub use reader::{Reader, open};
 pub use recorder::{DEFAULT_RING, Recorded, Recorder, RecorderOptions, Spawn};

@@ -12,6 +12,7 @@ use crate::amount::HistorySize;
 use crate::block::{self, PacketInfo, RecordedInterface};
 use crate::drain::{Blocks, Drain, Open, OwnedInfo, Section, wall_clock};
 use crate::history::{History, Text, count_blocks, push_blocks};
+use crate::kept::Descriptors;
 use crate::shared::{Ending, Shared};
 use crate::wake;
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -43,6 +44,8 @@ pub struct RecorderOptions<'a> {
     pub snap: u32,
     /// Starts the thread that writes.
     pub spawn: Spawn,
+    /// What is told of descriptors, and asked.
+    pub descriptors: Descriptors,
 }
 
 /// Numbers of recorded and of dropped frames.
@@ -79,6 +82,7 @@ impl Default for RecorderOptions<'_> {
             ring: DEFAULT_RING,
             snap: 0,
             spawn: |body| std::thread::Builder::new().name("weir-capture".into()).spawn(body).map(drop),
+            descriptors: Descriptors::default(),
         }
     }
 }
@@ -87,7 +91,7 @@ impl Recorder {
     /// Creates the file, replacing an old one, and starts the thread that writes it. The thread inherits the signal
     /// mask, so the caller must block all signals during this call, unless [`RecorderOptions::spawn`] does.
     pub fn create(path: &Path, options: &RecorderOptions<'_>) -> io::Result<Self> {
-        let file = Blocks::new(File::create(path)?);
+        let file = Blocks::new(File::create(path)?, options.descriptors);
         let (ring, source) = RingBuffer::new(options.ring.max(1 << 12).next_multiple_of(4));
         let opened = Box::new(|| Err(io::ErrorKind::Unsupported.into()));
         Self::start(
@@ -113,7 +117,7 @@ impl Recorder {
         sources: Sources,
         history: Option<History>,
     ) -> io::Result<Self> {
-        let (waker, sleeper) = wake::pair()?;
+        let (waker, sleeper) = wake::pair(options.descriptors)?;
         let shared = Arc::new(Shared::new(waker));
         let Sources { open, file, source, history: keep } = sources;
         let mut drain = Drain {
@@ -126,6 +130,7 @@ impl Recorder {
                 snap: options.snap,
             },
             open,
+            descriptors: options.descriptors,
             source,
             file,
             history: keep,

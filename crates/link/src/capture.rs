@@ -42,8 +42,8 @@ use std::os::fd::RawFd;
 use std::path::Path;
 /// Writes what the captures of this process hold, because it is about to end.
 pub use weir_capture::flush_all as flush_captures;
+pub use weir_capture::{Descriptors, HistorySize, Open, Snap, Spawn};
 use weir_capture::{Direction, PacketInfo, Recorded, RecordedInterface, Recorder, RecorderOptions};
-pub use weir_capture::{HistorySize, Open, Snap, Spawn};
 /// UDP ports of slots, which the file replaces by 4791.
 pub use weir_wire::SLOT_PORTS;
 use weir_wire::ip::Envelope;
@@ -77,6 +77,8 @@ pub struct CaptureOptions<'a> {
     pub without_icrc: bool,
     /// Starts the thread that writes; `None`: a thread of the standard library.
     pub spawn: Option<Spawn>,
+    /// What is told of the descriptors of the capture, and asked.
+    pub descriptors: Descriptors,
 }
 
 /// A carrier that records its datagrams. Never waits for the disk.
@@ -333,6 +335,7 @@ fn recorder_options<'a>(options: &CaptureOptions<'a>, interfaces: &'a [RecordedI
         ring: if options.ring == 0 { weir_capture::DEFAULT_RING } else { options.ring },
         snap: options.snap.in_file() + more as u32,
         spawn: options.spawn.unwrap_or(|body| with_signals_blocked(|| (RecorderOptions::default().spawn)(body))),
+        descriptors: options.descriptors,
     }
 }
 

@@ -7,13 +7,13 @@ use crate::os::device_info::{DeviceInfo, RDMA_HEADERS};
 use crate::os::locks::{RankedMutex, rank};
 use crate::os::per_process::PerProcess;
 use crate::os::threads;
-use crate::os::{clock, deaths};
+use crate::os::{clock, deaths, descriptors};
 use crate::slot::is_slot_port;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use weir_link::capture::{Capture, CaptureInterface, CaptureOptions};
+use weir_link::capture::{Capture, CaptureInterface, CaptureOptions, Descriptors};
 use weir_link::faults::Faults;
 use weir_link::{Carrier, Ports};
 use weir_links::{Bundle, Interface, Settings};
@@ -82,6 +82,11 @@ fn captured(ports: Ports, device: &DeviceInfo, config: &Config, path: &Path) -> 
         snap: config.capture_snap,
         without_icrc: !config.needs_icrc(),
         spawn: Some(spawn),
+        descriptors: Descriptors {
+            opened: descriptors::lend,
+            closes: descriptors::take_back,
+            is_own: descriptors::is_marked,
+        },
         ..CaptureOptions::default()
     };
     let capture = match config.capture_ring {
