@@ -55,6 +55,8 @@ cmake           cmake                              examples,strangers  builds th
 libclang-dev    /usr/lib/llvm-*/lib/libclang.so    examples,strangers  as cmake
 python3-venv    /usr/lib/python3*/ensurepip        test,strangers  installs programs from PyPI
 groff-base      groff                              test       renders the manual pages
+default-jdk-headless javac                        strangers  a program in Java that uses verbs
+golang-go       go                                 strangers  a program in Go that uses verbs
 libjemalloc2    /usr/lib/*/libjemalloc.so.2  test       an allocator that programs preload
 libtcmalloc-minimal4 /usr/lib/*/libtcmalloc_minimal.so.4  test  as libjemalloc2
 END

@@ -17,6 +17,8 @@ pub fn trials() -> Vec<Trial> {
         "a child forked while other threads use verbs does not hang",
         forks_while_busy,
     ));
+    let name = "workers of Python's multiprocessing use the device beside their parent";
+    trials.push(trial(Topology::Loopback, name, workers));
     trials
 }
 
@@ -38,6 +40,17 @@ fn forks_while_busy(bed: &Bed) -> Result<()> {
     // Each child creates its own folder there.
     command.env("WEIR_RUN_DIR", folder.path().join("run"));
     let ended = Child::spawn(&mut command, "fork_busy.c")?.wait(Duration::from_secs(120))?.success()?;
+    ensure!(ended.stdout == "ok\n", "{}", ended.printed());
+    Ok(())
+}
+
+fn workers(bed: &Bed) -> Result<()> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/e2e/worker_processes.py");
+    let gid = bed.gid_index(Side::A, bed.stage.address(Side::A))?.to_string();
+    // pyverbs is built for the interpreter of the distribution.
+    let words = ["/usr/bin/python3", script, &bed.stage.device(), &gid].map(str::to_owned);
+    let mut command = bed.weir(Side::A, &[], words);
+    let ended = Child::spawn(&mut command, "worker_processes.py")?.wait(Duration::from_secs(120))?.success()?;
     ensure!(ended.stdout == "ok\n", "{}", ended.printed());
     Ok(())
 }

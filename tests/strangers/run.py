@@ -25,12 +25,13 @@ import bindings
 import fabtests
 import imb
 import mpi4py_suite
+import runtimes
 import rust
 import transfers
 from bed import Bed, Failure, Skip, Unreachable
 
 # Modules with `cases()`: a list of Case.
-PARTS = (mpi4py_suite, imb, bindings, rust, transfers, fabtests)
+PARTS = (mpi4py_suite, imb, bindings, rust, runtimes, transfers, fabtests)
 
 
 def main():
