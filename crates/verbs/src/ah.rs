@@ -9,7 +9,7 @@ use crate::query::from_address;
 use crate::registry::new_handle;
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use weir_device::{AddressHandle, Errno, refused};
+use weir_device::{AddressHandle, Errno};
 
 /// An `ibv_ah` with its attributes.
 #[repr(C)]
@@ -93,7 +93,7 @@ unsafe fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Err
     let (own, context) = unsafe { (pd::own(pd), (*pd).context) };
     if attr.port_num != 1 {
         let why = format_args!("address handle: there is no port {}: the device has port 1", attr.port_num);
-        return Err(refused(libc::EINVAL, why));
+        return Err(own.device.refuse(libc::EINVAL, why));
     }
     let device = own.device.create_ah(&crate::attr::address(attr))?;
     let ibv = ibv_ah { context, pd, handle: new_handle() };

@@ -10,7 +10,7 @@ use crate::registry::{Registry, new_cookie, new_handle};
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use weir_device::{CqCreate, Errno, OwnerProcess, refused};
+use weir_device::{CqCreate, Errno, OwnerProcess};
 use weir_transport::Completion;
 
 /// An `ibv_cq` and Weir's part of it. Every CQ can be polled as an `ibv_cq`: an `ibv_cq_ex` begins with the same
@@ -110,8 +110,10 @@ pub unsafe extern "C" fn ibv_create_cq(
 ) -> *mut ibv_cq {
     object(|| {
         if cqe < 1 || comp_vector < 0 {
+            check(context, "ibv_create_cq")?;
             let why = format_args!("CQ: {cqe} entries, completion vector {comp_vector}: too few, or negative");
-            return Err(refused(libc::EINVAL, why));
+            // SAFETY: guaranteed by the caller.
+            return Err(unsafe { context::own_checked(context)? }.device.refuse(libc::EINVAL, why));
         }
         let creating = Creating {
             cqe: cqe as u32,
@@ -137,7 +139,7 @@ pub unsafe fn create(context: *mut ibv_context, creating: Creating) -> Result<*m
     let Creating { cqe, cq_context, channel, comp_vector, timestamps, ignore_overrun, polling, parent } = creating;
     if comp_vector >= vectors as u32 {
         let why = format_args!("CQ: there is no completion vector {comp_vector}: the device has {vectors}");
-        return Err(refused(libc::EINVAL, why));
+        return Err(own.device.refuse(libc::EINVAL, why));
     }
     let notify = (!channel.is_null()).then(|| {
         // SAFETY: guaranteed by the caller.

@@ -78,7 +78,8 @@ pub unsafe extern "C" fn reg_dm_mr(
     object(|| {
         // SAFETY: guaranteed by the caller.
         let (own, dm) = unsafe { (pd::own(pd), &(*dm.cast::<Dm>()).device) };
-        let pd_mr::Flags { access, on_demand, .. } = pd_mr::access_flags(access)?;
+        let pd_mr::Flags { access, on_demand, .. } =
+            pd_mr::access_flags(access, |errno, why| own.device.refuse(errno, why))?;
         if on_demand {
             return Err(EOPNOTSUPP);
         }

@@ -7,8 +7,9 @@ use crate::living::{check, leave, object};
 use crate::pd::{Pd, PdOwn, own};
 use crate::registry::new_handle;
 use std::ffi::{c_int, c_uint, c_void};
+use std::fmt;
 use std::sync::Arc;
-use weir_device::{Errno, refused};
+use weir_device::Errno;
 use weir_transport::Access;
 
 /// An `ibv_mr` and Weir's part of it.
@@ -138,15 +139,15 @@ pub unsafe fn register(
     access: u32,
 ) -> Result<*mut ibv_mr, Errno> {
     check(pd, "ibv_reg_mr")?;
-    let Flags { access, on_demand, huge } = access_flags(access)?;
+    // SAFETY: guaranteed by the caller.
+    let domain = unsafe { &own(pd).device };
+    let Flags { access, on_demand, huge } = access_flags(access, |errno, why| domain.refuse(errno, why))?;
     // The kernel's rule: memory is mapped by pages, so both addresses need the same offset in their page.
     let in_page = |address: u64| address % PAGE;
     if !access.contains(Access::ZERO_BASED) && in_page(addr as u64) != in_page(iova) {
         let why = format_args!("MR: address {addr:p} and iova {iova:#x} have different offsets in their pages");
-        return Err(refused(libc::EINVAL, why));
+        return Err(domain.refuse(libc::EINVAL, why));
     }
-    // SAFETY: guaranteed by the caller.
-    let domain = unsafe { &own(pd).device };
     let mr = if on_demand {
         domain.reg_on_demand_mr(addr as u64, length as u64, iova, access, huge)?
     } else {
@@ -191,16 +192,16 @@ pub struct Flags {
 }
 
 /// Parses access flags. Optional flags have no visible effect here. EINVAL for unknown flags and for
-/// persistent memory.
-pub fn access_flags(bits: u32) -> Result<Flags, Errno> {
+/// persistent memory, of which `refuse` tells.
+pub fn access_flags(bits: u32, refuse: impl Fn(c_int, fmt::Arguments<'_>) -> Errno) -> Result<Flags, Errno> {
     let known = bits & !(IBV_ACCESS_OPTIONAL_RANGE | IBV_ACCESS_HUGETLB | IBV_ACCESS_ON_DEMAND);
     let unknown = known & !Access::all().bits();
-    let refuse = || refused(libc::EINVAL, format_args!("MR: access flags {unknown:#x} are unknown"));
-    let access = Access::from_bits(known).ok_or_else(refuse)?;
+    let is_unknown = || refuse(libc::EINVAL, format_args!("MR: access flags {unknown:#x} are unknown"));
+    let access = Access::from_bits(known).ok_or_else(is_unknown)?;
     // The memory is not known to be persistent; Soft-RoCE refuses it in the same way.
     if access.contains(Access::FLUSH_PERSISTENT) {
         let why = format_args!("MR: IBV_ACCESS_FLUSH_PERSISTENT: the memory is not known to be persistent");
-        return Err(refused(libc::EINVAL, why));
+        return Err(refuse(libc::EINVAL, why));
     }
     Ok(Flags { access, on_demand: bits & IBV_ACCESS_ON_DEMAND != 0, huge: bits & IBV_ACCESS_HUGETLB != 0 })
 }
@@ -209,13 +210,17 @@ pub fn access_flags(bits: u32) -> Result<Flags, Errno> {
 mod tests {
     use super::*;
 
+    fn parsed(bits: u32) -> Result<Flags, Errno> {
+        access_flags(bits, |errno, _| Errno(errno))
+    }
+
     #[test]
     fn optional_flags_are_accepted_and_unknown_flags_refused() {
         let flags = |access, on_demand, huge| Ok(Flags { access, on_demand, huge });
-        assert_eq!(access_flags(1 | 1 << 20 | IBV_ACCESS_HUGETLB), flags(Access::LOCAL_WRITE, false, true));
+        assert_eq!(parsed(1 | 1 << 20 | IBV_ACCESS_HUGETLB), flags(Access::LOCAL_WRITE, false, true));
         let both = Access::MW_BIND | Access::ZERO_BASED;
-        assert_eq!(access_flags(IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED), flags(both, false, false));
-        assert_eq!(access_flags(IBV_ACCESS_ON_DEMAND), flags(Access::empty(), true, false));
-        assert_eq!(access_flags(1 << 12), Err(crate::ffi::EINVAL));
+        assert_eq!(parsed(IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED), flags(both, false, false));
+        assert_eq!(parsed(IBV_ACCESS_ON_DEMAND), flags(Access::empty(), true, false));
+        assert_eq!(parsed(1 << 12), Err(crate::ffi::EINVAL));
     }
 }

@@ -11,7 +11,7 @@ use crate::{attr, builder, context, cq, pd, srq, wq, xrc};
 use std::ffi::c_int;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use weir_device::{Errno, OwnerProcess, QpCreate, Receives, refused};
+use weir_device::{Errno, OwnerProcess, QpCreate, Receives};
 use weir_transport::Service;
 
 /// # Safety
@@ -97,11 +97,11 @@ unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ib
         )
     };
     // SAFETY: the context of a living PD is open.
-    unsafe { context::own_checked(context)? };
+    let device = &unsafe { context::own_checked(context)? }.device;
     // An XRC initiator receives nothing and needs no receive CQ; the target uses the CQs of its SRQs.
     let recv_cq = if qp_type == IBV_QPT_XRC_SEND && recv_cq.is_null() { send_cq } else { recv_cq };
     if send_cq.is_null() || recv_cq.is_null() {
-        return Err(refused(libc::EINVAL, format_args!("QP: create: there is no send_cq or no recv_cq")));
+        return Err(device.refuse(libc::EINVAL, format_args!("QP: create: there is no send_cq or no recv_cq")));
     }
     check(send_cq, "ibv_create_qp")?;
     check(recv_cq, "ibv_create_qp")?;
@@ -113,7 +113,7 @@ unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ib
         Receives::Shared(unsafe { srq::own(srq) }.device.clone())
     };
     let cookie = new_cookie();
-    let service = service(qp_type)?;
+    let service = service(qp_type, device)?;
     let create = QpCreate { service, caps: attr::caps(&cap), sq_sig_all, cookie };
     // SAFETY: the caller guarantees that PD and CQs are alive.
     let device = unsafe {
@@ -254,13 +254,13 @@ unsafe fn enter(
     Ok(qp)
 }
 
-fn service(qp_type: c_int) -> Result<Service, Errno> {
+fn service(qp_type: c_int, device: &weir_device::Context) -> Result<Service, Errno> {
     match qp_type {
         IBV_QPT_RC => Ok(Service::Rc),
         IBV_QPT_UC => Ok(Service::Uc),
         IBV_QPT_UD => Ok(Service::Ud),
         IBV_QPT_RAW_PACKET => Ok(Service::Raw),
         IBV_QPT_XRC_SEND => Ok(Service::Xrc),
-        _ => Err(refused(libc::EOPNOTSUPP, format_args!("QP: create: qp_type {qp_type} is not supported"))),
+        _ => Err(device.refuse(libc::EOPNOTSUPP, format_args!("QP: create: qp_type {qp_type} is not supported"))),
     }
 }

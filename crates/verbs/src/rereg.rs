@@ -1,11 +1,13 @@
 //! Changing a memory region.
 
 use crate::abi::*;
+use crate::context;
 use crate::ffi::{EINVAL, EIO, guard, set_errno};
 use crate::living::check;
 use crate::pd;
 use crate::pd_mr::{self, Mr};
 use std::ffi::{c_int, c_void};
+use std::fmt;
 use weir_device::{Errno, Rereg, headroom};
 
 /// The part of `ibv_rereg_mr` that failed: its own checks, or the adapter.
@@ -66,7 +68,12 @@ unsafe fn change(
     if flags == 0 {
         return Err(Failed::Command(EINVAL));
     }
-    let flags = if new_access { Some(pd_mr::access_flags(access as u32).map_err(Failed::Command)?) } else { None };
+    let refuse = |errno, why: fmt::Arguments<'_>| {
+        // SAFETY: guaranteed by the caller; a region belongs to a context.
+        unsafe { context::own((*mr).context) }.device.refuse(errno, why)
+    };
+    let access = new_access.then(|| pd_mr::access_flags(access as u32, refuse)).transpose();
+    let flags = access.map_err(Failed::Command)?;
     headroom::check(headroom::OBJECT).map_err(Failed::Command)?;
     // SAFETY: guaranteed by the caller.
     unsafe {

@@ -18,6 +18,7 @@ mod thread_tasks;
 
 pub use open::at_exit;
 
+use crate::Errno;
 use crate::engine::{Engine, Turn};
 use crate::local::listener::Listener;
 use crate::os::clock;
@@ -26,11 +27,13 @@ use crate::os::engine_hold::holds_engine;
 use crate::os::locks::{Held, rank};
 use crate::os::panics::Failed;
 use crate::os::process::Owned;
+use crate::os::refused::refused;
 use crate::os::threads::let_timers_wait;
 use crate::pace::ThreadTasks;
 use crate::shared::handover::Handover;
 use crate::shared::qp::QpShared;
 use crate::shared::state::AdapterState;
+use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -61,6 +64,12 @@ const MOMENT: Duration = Duration::from_micros(300);
 const FULL_BURST: u32 = 64 << 10;
 
 impl Adapter {
+    /// Logs why a control call is refused, with the device's name, and returns its error.
+    #[cold]
+    pub fn refuse(&self, errno: i32, why: fmt::Arguments<'_>) -> Errno {
+        refused(errno, format_args!("{}: {why}", self.device.name))
+    }
+
     /// Marks the adapter as untrusted: it fails in a turn of this thread, or in another turn of the holder.
     #[cold]
     pub fn mark_failed(&self) {

@@ -9,6 +9,7 @@ use crate::os::clock;
 use crate::os::interfaces::{self, DeviceInfo};
 use crate::os::netlink::Netlink;
 use crate::os::notify::Notify;
+use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -36,6 +37,12 @@ pub struct Context {
 }
 
 impl Context {
+    /// Logs why a control call is refused, with the device's name, and returns its error.
+    #[cold]
+    pub fn refuse(&self, errno: i32, why: fmt::Arguments<'_>) -> Errno {
+        self.adapter.refuse(errno, why)
+    }
+
     /// Opens a device by name. ENODEV if there is no such device, EINVAL if a `WEIR_*` variable is invalid.
     pub fn open(name: &str) -> Result<Arc<Context>, Errno> {
         Self::of(Adapter::open(name, None)?)

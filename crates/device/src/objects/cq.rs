@@ -3,7 +3,6 @@
 use crate::Errno;
 use crate::objects::channel::CompChannel;
 use crate::objects::context::Context;
-use crate::os::refused::refused;
 use crate::shared::cq::{CqShared, Options};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -133,8 +132,10 @@ impl Cq {
 
     /// Destroys the CQ: EBUSY while a QP uses it. Its pending channel events are dropped.
     pub fn destroy(&self) -> Result<(), Errno> {
-        if self.users.load(Ordering::Acquire) > 0 {
-            return Err(Errno(libc::EBUSY));
+        let users = self.users.load(Ordering::Acquire);
+        if users > 0 {
+            let why = format_args!("CQ: destroy: it is in use {users} times, by QPs and SRQs: destroy them first");
+            return Err(self.context.refuse(libc::EBUSY, why));
         }
         self.shared.drop_events();
         Ok(())
@@ -156,5 +157,5 @@ fn checked_size(context: &Context, cqe: u32) -> Result<u32, Errno> {
     if (1..=limit).contains(&cqe) {
         return Ok(cqe);
     }
-    Err(refused(libc::EINVAL, format_args!("CQ: a size of {cqe} entries is not from 1 to {limit}")))
+    Err(context.refuse(libc::EINVAL, format_args!("CQ: a size of {cqe} entries is not from 1 to {limit}")))
 }

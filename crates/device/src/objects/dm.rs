@@ -42,7 +42,13 @@ impl Dm {
 
     /// Frees the block: EBUSY while a memory region is registered on it.
     pub fn free(&self) -> Result<(), Errno> {
-        if self.users.load(Ordering::Acquire) > 0 { Err(Errno(libc::EBUSY)) } else { Ok(()) }
+        match self.users.load(Ordering::Acquire) {
+            0 => Ok(()),
+            users => {
+                let why = format_args!("device memory: free: {users} regions are registered on it: ibv_dereg_mr first");
+                Err(self.adapter.refuse(libc::EBUSY, why))
+            }
+        }
     }
 
     /// A region is registered on it: `free` fails with EBUSY until [`detach`](Self::detach).

@@ -8,7 +8,6 @@ use crate::objects::dm::Dm;
 use crate::objects::pd::Pd;
 use crate::os::locks::{RankedGuard, RankedMutex, rank};
 use crate::os::process::Owned;
-use crate::os::refused::refused;
 use crate::paging::Registered;
 use std::sync::Arc;
 use weir_transport::Access;
@@ -92,7 +91,7 @@ impl Pd {
         adapter.check()?;
         let iova = if access.contains(Access::ZERO_BASED) { 0 } else { iova };
         if len == u64::MAX && iova != addr {
-            return Err(refuse(libc::EINVAL, (addr, len), "an implicit ODP region has no other iova"));
+            return Err(refuse(adapter, libc::EINVAL, (addr, len), "an implicit ODP region has no other iova"));
         }
         let region = Region { key: 0, pd: self.number, addr, iova, len, access, kind: Kind::Memory, paged: None };
         let (region, backing) = demand(adapter, region, huge)?;
@@ -179,7 +178,7 @@ impl Mr {
         } else {
             (region, Backing::Memory { _pinned: populate(&self.adapter, &region)? })
         };
-        self.adapter.regions.replace(self.key, region)?;
+        self.adapter.regions.replace(self.key, region).map_err(|error| self.bound(error))?;
         backing.registered(self.key);
         self.adapter.quiesce();
         state.region = region;
@@ -206,7 +205,7 @@ impl Mr {
         if matches!(*state.backing, Backing::Gone) {
             return Ok(());
         }
-        self.adapter.regions.remove(self.key)?;
+        self.adapter.regions.remove(self.key).map_err(|error| self.bound(error))?;
         let backing = std::mem::replace(&mut *state.backing, Backing::Gone);
         let pd = state.pd.clone();
         drop(state);
@@ -217,6 +216,18 @@ impl Mr {
         drop(backing);
         pd.detach();
         Ok(())
+    }
+
+    /// Says why a region stays, if windows are the reason.
+    fn bound(&self, error: Errno) -> Errno {
+        match error.0 {
+            libc::EBUSY => {
+                let why =
+                    format_args!("MR: lkey {:#x}: memory windows are bound to it: ibv_dealloc_mw first", self.key);
+                self.adapter.refuse(error.0, why)
+            }
+            _ => error,
+        }
     }
 
     fn state(&self) -> RankedGuard<'_, State, { rank::REGION }> {
@@ -239,15 +250,15 @@ fn consistent(access: Access) -> bool {
 fn demand(adapter: &Arc<Adapter>, region: Region, huge: bool) -> Result<(Region, Backing), Errno> {
     let range = (region.addr, region.len);
     if !consistent(region.access) {
-        return Err(refuse(libc::EINVAL, range, INCONSISTENT));
+        return Err(refuse(adapter, libc::EINVAL, range, INCONSISTENT));
     }
     // The kernel's error for an adapter without ODP (ib_check_mr_access).
     if !adapter.profile.on_demand {
-        return Err(refuse(libc::EOPNOTSUPP, range, "the profile has no on-demand paging"));
+        return Err(refuse(adapter, libc::EOPNOTSUPP, range, "the profile has no on-demand paging"));
     }
     // The error of mlx5 for an adapter without implicit regions.
     if range == (0, u64::MAX) && !adapter.profile.device.odp.implicit {
-        return Err(refuse(libc::EINVAL, range, "the profile has no implicit ODP regions"));
+        return Err(refuse(adapter, libc::EINVAL, range, "the profile has no implicit ODP regions"));
     }
     let writable = region.access.contains(Access::LOCAL_WRITE);
     let registered =
@@ -259,23 +270,25 @@ fn demand(adapter: &Arc<Adapter>, region: Region, huge: bool) -> Result<(Region,
 fn populate(adapter: &Adapter, region: &Region) -> Result<Pinned, Errno> {
     let range = (region.addr, region.len);
     if !consistent(region.access) {
-        return Err(refuse(libc::EINVAL, range, INCONSISTENT));
+        return Err(refuse(adapter, libc::EINVAL, range, INCONSISTENT));
     }
     if region.len == 0 || region.addr.checked_add(region.len).is_none() {
-        return Err(refuse(libc::EINVAL, range, "the length is 0, or goes beyond the end of memory"));
+        return Err(refuse(adapter, libc::EINVAL, range, "the length is 0, or goes beyond the end of memory"));
     }
     let writable = region.access.contains(Access::LOCAL_WRITE);
     pin::pin(region.addr, region.len, writable, adapter.config.memlock).map_err(|error| match error.0 {
-        libc::EFAULT if writable => refuse(libc::EFAULT, range, "part of it is not mapped, or not writable"),
-        libc::EFAULT => refuse(libc::EFAULT, range, "part of it is not mapped, or not readable"),
-        libc::ENOMEM => refuse(libc::ENOMEM, range, "no memory, or more than RLIMIT_MEMLOCK with --memlock strict"),
-        errno => refuse(errno, range, "the system does not bring the memory in"),
+        libc::EFAULT if writable => refuse(adapter, libc::EFAULT, range, "part of it is not mapped, or not writable"),
+        libc::EFAULT => refuse(adapter, libc::EFAULT, range, "part of it is not mapped, or not readable"),
+        libc::ENOMEM => {
+            refuse(adapter, libc::ENOMEM, range, "no memory, or more than RLIMIT_MEMLOCK with --memlock strict")
+        }
+        errno => refuse(adapter, errno, range, "the system does not bring the memory in"),
     })
 }
 
 const INCONSISTENT: &str = "IBV_ACCESS_REMOTE_WRITE and IBV_ACCESS_REMOTE_ATOMIC need IBV_ACCESS_LOCAL_WRITE";
 
 /// Memory is not registered; the log says why.
-fn refuse(errno: i32, (addr, len): (u64, u64), why: &str) -> Errno {
-    refused(errno, format_args!("MR: {len} bytes at {addr:#x} are not registered: {why}"))
+fn refuse(adapter: &Adapter, errno: i32, (addr, len): (u64, u64), why: &str) -> Errno {
+    adapter.refuse(errno, format_args!("MR: {len} bytes at {addr:#x} are not registered: {why}"))
 }

@@ -2,6 +2,7 @@
 
 use crate::Errno;
 use crate::objects::context::Context;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -24,6 +25,12 @@ impl Context {
 }
 
 impl Pd {
+    /// Logs why a control call is refused, with the device's name, and returns its error.
+    #[cold]
+    pub fn refuse(&self, errno: i32, why: fmt::Arguments<'_>) -> Errno {
+        self.context.refuse(errno, why)
+    }
+
     /// Creates a parent domain: the same domain, with its own count of objects.
     pub fn parent_domain(self: &Arc<Self>) -> Arc<Pd> {
         self.attach();
@@ -42,8 +49,10 @@ impl Pd {
 
     /// Deallocates the domain. EBUSY while an object of it exists. Call it once only.
     pub fn dealloc(&self) -> Result<(), Errno> {
-        if self.users.load(Ordering::Acquire) > 0 {
-            return Err(Errno(libc::EBUSY));
+        let users = self.users.load(Ordering::Acquire);
+        if users > 0 {
+            let why = format_args!("PD: deallocate: {users} QPs, regions and others belong to it: destroy them first");
+            return Err(self.refuse(libc::EBUSY, why));
         }
         if let Some(base) = &self.base {
             base.detach();

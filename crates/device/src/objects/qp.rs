@@ -17,6 +17,7 @@ use crate::os::refused::{refused, refused_trial};
 use crate::shared::qp::{Parts, Posted, QpShared, ReceiveSource};
 use crate::shared::tagging::Tagging;
 use crate::steering::spread::Spread;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -132,9 +133,9 @@ impl Qp {
         if !served {
             let service = create.service;
             let why = format_args!("QP: create: {service:?} is not supported with these receives");
-            return Err(refused(libc::EOPNOTSUPP, why));
+            return Err(pd.refuse(libc::EOPNOTSUPP, why));
         }
-        let mut caps = granted(&create.caps)?;
+        let mut caps = granted(&pd.context.adapter, &create.caps)?;
         if create.service == Service::Xrc || matches!(receives, Receives::Shared(_)) {
             (caps.max_recv_wr, caps.max_recv_sge) = (0, 0);
         }
@@ -242,9 +243,7 @@ impl Qp {
             false => None,
         };
         if route.is_some_and(|route| route.remote.is_multicast()) {
-            let (device, num) = (&adapter.device.name, self.shared.num);
-            let why = format_args!("{device}, QP {num:#08x}: modify: the destination GID is a multicast group");
-            return Err(refused(libc::EINVAL, why));
+            return Err(self.refuse(libc::EINVAL, format_args!("modify: the destination GID is a multicast group")));
         }
         let ends = matches!(attr.qp_state, QpState::Reset | QpState::Error);
         if ends && mask.contains(AttrMask::STATE) {
@@ -416,6 +415,13 @@ impl Qp {
         }
     }
 
+    /// Logs why a control call is refused, with device and QP, and returns its error.
+    #[cold]
+    fn refuse(&self, errno: i32, why: fmt::Arguments<'_>) -> Errno {
+        let (device, num) = (&self.pd.context.adapter.device.name, self.shared.num);
+        refused(errno, format_args!("{device}, QP {num:#08x}: {why}"))
+    }
+
     /// Destroys the QP: purges its completions, sends owed ACKs. No event of it comes after the return. EBUSY while
     /// it is attached to a multicast group, or has steering rules.
     pub fn destroy(&self) -> Result<(), Errno> {
@@ -423,10 +429,13 @@ impl Qp {
             return Ok(());
         }
         if self.shared.service == Service::Ud && self.pd.context.adapter.is_attached(&self.shared) {
-            return Err(Errno(libc::EBUSY));
+            let why = format_args!("destroy: it is attached to a multicast group: ibv_detach_mcast first");
+            return Err(self.refuse(libc::EBUSY, why));
         }
         if self.flows.load(Ordering::Acquire) > 0 {
-            return Err(Errno(libc::EBUSY));
+            return Err(
+                self.refuse(libc::EBUSY, format_args!("destroy: it has steering rules: ibv_destroy_flow first"))
+            );
         }
         let last = |handles: u32| handles.checked_sub(1);
         if self.handles.fetch_update(Ordering::AcqRel, Ordering::Acquire, last) == Ok(1) {
@@ -476,7 +485,7 @@ fn cost(wr: &SendWr<'_>) -> u32 {
 }
 
 /// The granted capabilities: at least the requested ones. EINVAL beyond the limits.
-fn granted(wanted: &QpCaps) -> Result<QpCaps, Errno> {
+fn granted(adapter: &Adapter, wanted: &QpCaps) -> Result<QpCaps, Errno> {
     let limits = [
         ("max_send_wr", wanted.max_send_wr, LIMITS.max_qp_wr),
         ("max_recv_wr", wanted.max_recv_wr, LIMITS.max_qp_wr),
@@ -484,12 +493,15 @@ fn granted(wanted: &QpCaps) -> Result<QpCaps, Errno> {
         ("max_recv_sge", wanted.max_recv_sge, LIMITS.max_sge),
     ];
     if let Some((name, wanted, limit)) = limits.into_iter().find(|(_, wanted, limit)| wanted > limit) {
-        return Err(refused(libc::EINVAL, format_args!("QP: create: {name} is {wanted}, and the limit is {limit}")));
+        return Err(
+            adapter.refuse(libc::EINVAL, format_args!("QP: create: {name} is {wanted}, and the limit is {limit}"))
+        );
     }
     let inline = wanted.max_inline_data;
     if inline > MAX_INLINE {
         return Err(refused_trial(format_args!(
-            "QP: create: max_inline_data is {inline}, and the limit is {MAX_INLINE}"
+            "{}: QP: create: max_inline_data is {inline}, and the limit is {MAX_INLINE}",
+            adapter.device.name
         )));
     }
     Ok(QpCaps {

@@ -2,10 +2,10 @@
 
 use crate::Errno;
 use crate::limits::LIMITS;
+use crate::objects::context::Context;
 use crate::objects::cq::Cq;
 use crate::objects::pd::Pd;
 use crate::objects::xrcd::Xrcd;
-use crate::os::refused::refused;
 use crate::shared::srq::SrqShared;
 use crate::shared::tagging::{TagOp, Tagging};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Pd {
         xrc: Option<(Arc<Xrcd>, Arc<Cq>)>,
     ) -> Result<Arc<Srq>, Errno> {
         self.context.adapter.check()?;
-        check_sizes("create", create.max_wr, create.max_sge)?;
+        check_sizes(&self.context, "create", create.max_wr, create.max_sge)?;
         let (sizes, cq) = ((create.max_wr, create.max_sge), xrc.as_ref().map(|(_, cq)| cq.shared.clone()));
         let shared = SrqShared::new(self.number, sizes, cq, None, create.cookie, self.context.events.clone())?;
         let shared = Arc::new(shared);
@@ -72,13 +72,13 @@ impl Pd {
         cq: &Arc<Cq>,
     ) -> Result<Arc<Srq>, Errno> {
         self.context.adapter.check()?;
-        check_sizes("create", create.max_wr, create.max_sge)?;
+        check_sizes(&self.context, "create", create.max_wr, create.max_sge)?;
         let sizes =
             [("max_num_tags", tags.max_tags, LIMITS.max_tags.into()), ("max_ops", tags.max_ops, LIMITS.max_tag_ops)];
         if let Some((name, wanted, limit)) = sizes.into_iter().find(|(_, wanted, limit)| !(1..=*limit).contains(wanted))
         {
             let why = format_args!("SRQ: create: {name} is {wanted}, and must be from 1 to {limit}");
-            return Err(refused(libc::EINVAL, why));
+            return Err(self.context.refuse(libc::EINVAL, why));
         }
         let tagging = Tagging::new(tags.max_tags as u16, LIMITS.max_tag_sge, tags.max_ops, cq.shared.clone())?;
         let (sizes, events) = ((create.max_wr, create.max_sge), self.context.events.clone());
@@ -106,15 +106,16 @@ impl Srq {
     pub fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), Errno> {
         let (old_size, max_sge, _) = self.query();
         let size = max_wr.unwrap_or(old_size);
-        check_sizes("modify", size, max_sge)?;
+        check_sizes(&self.pd.context, "modify", size, max_sge)?;
         self.shared.modify(max_wr, limit).map_err(|errno| match (self.shared.posted(), limit) {
             _ if errno != Errno(libc::EINVAL) => errno,
             (posted, _) if size < posted => {
-                refused(errno.0, format_args!("SRQ: modify: max_wr is {size}, and {posted} receives are posted"))
+                self.pd.refuse(errno.0, format_args!("SRQ: modify: max_wr is {size}, and {posted} receives are posted"))
             }
             (_, limit) => {
                 let limit = limit.unwrap_or(0);
-                refused(errno.0, format_args!("SRQ: modify: srq_limit is {limit}, and the SRQ holds {size} receives"))
+                let why = format_args!("SRQ: modify: srq_limit is {limit}, and the SRQ holds {size} receives");
+                self.pd.refuse(errno.0, why)
             }
         })
     }
@@ -145,7 +146,9 @@ impl Srq {
         }
         let users = self.users.load(Ordering::Acquire);
         if users > 0 {
-            return Err(refused(libc::EBUSY, format_args!("SRQ: destroy: {users} QPs use it: destroy them first")));
+            return Err(self
+                .pd
+                .refuse(libc::EBUSY, format_args!("SRQ: destroy: {users} QPs use it: destroy them first")));
         }
         if !self.ended.swap(true, Ordering::AcqRel) {
             if let Some((xrcd, cq)) = &self.xrc {
@@ -181,15 +184,15 @@ impl Drop for Srq {
     }
 }
 
-fn check_sizes(call: &str, max_wr: u32, max_sge: u32) -> Result<(), Errno> {
+fn check_sizes(context: &Context, call: &str, max_wr: u32, max_sge: u32) -> Result<(), Errno> {
     if max_wr == 0 {
-        return Err(refused(libc::EINVAL, format_args!("SRQ: {call}: max_wr is 0")));
+        return Err(context.refuse(libc::EINVAL, format_args!("SRQ: {call}: max_wr is 0")));
     }
     let limits = [("max_wr", max_wr, LIMITS.max_qp_wr), ("max_sge", max_sge, LIMITS.max_sge)];
     match limits.into_iter().find(|(_, wanted, limit)| wanted > limit) {
         None => Ok(()),
         Some((name, wanted, limit)) => {
-            Err(refused(libc::EINVAL, format_args!("SRQ: {call}: {name} is {wanted}, and the limit is {limit}")))
+            Err(context.refuse(libc::EINVAL, format_args!("SRQ: {call}: {name} is {wanted}, and the limit is {limit}")))
         }
     }
 }

@@ -1,0 +1,131 @@
+/* Calls that are refused, one after another: each prints its name and errno. The log says why, which the caller of this program
+ * looks at.
+ *
+ *   refusals DEVICE */
+#include "setup.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct ibv_context *context;
+static struct ibv_pd *pd;
+static struct ibv_cq *cq;
+static unsigned char memory[8192] __attribute__((aligned(4096)));
+
+static void refused(const char *name, int error)
+{
+	printf("%s: %d\n", name, error);
+}
+
+/* A call that returns an object, or NULL and errno. */
+#define NO_OBJECT(name, call) (errno = 0, refused(name, (call) ? 0 : errno))
+
+static struct ibv_qp *qp_of(enum ibv_qp_type type, struct ibv_srq *srq, uint32_t sends)
+{
+	struct ibv_qp_init_attr init = { .qp_type = type, .send_cq = cq, .recv_cq = cq, .srq = srq,
+					 .cap = { .max_send_wr = sends, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 } };
+
+	return ibv_create_qp(pd, &init);
+}
+
+static void queues(void)
+{
+	struct ibv_qp_init_attr without = { .qp_type = IBV_QPT_RC };
+	struct ibv_srq_init_attr empty = { .attr = { .max_wr = 0, .max_sge = 1 } }, small = { .attr = { .max_wr = 4, .max_sge = 1 } };
+	struct ibv_srq_attr limit = { .srq_limit = 1000 };
+	struct ibv_srq *srq = ibv_create_srq(pd, &small);
+	struct ibv_qp *qp = qp_of(IBV_QPT_RC, srq, 1);
+
+	NO_OBJECT("CQ of 0", ibv_create_cq(context, 0, NULL, NULL, 0));
+	NO_OBJECT("CQ of 1<<30", ibv_create_cq(context, 1 << 30, NULL, NULL, 0));
+	NO_OBJECT("CQ vector", ibv_create_cq(context, 1, NULL, NULL, 4711));
+	NO_OBJECT("QP without CQ", ibv_create_qp(pd, &without));
+	NO_OBJECT("QP of 1<<30", qp_of(IBV_QPT_RC, NULL, 1 << 30));
+	NO_OBJECT("QP of a driver", qp_of(IBV_QPT_DRIVER, NULL, 1));
+	NO_OBJECT("SRQ of 0", ibv_create_srq(pd, &empty));
+	refused("SRQ limit", ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT));
+	refused("SRQ in use", ibv_destroy_srq(srq));
+	refused("CQ in use", ibv_destroy_cq(cq));
+	refused("PD in use", ibv_dealloc_pd(pd));
+	ibv_destroy_qp(qp);
+	refused("QP again", ibv_destroy_qp(qp));
+	ibv_destroy_srq(srq);
+}
+
+static void memories(void)
+{
+	struct ibv_alloc_dm_attr attr = { .length = 4096 };
+	struct ibv_dm *dm = ibv_alloc_dm(context, &attr);
+	struct ibv_mr *mr = ibv_reg_dm_mr(pd, dm, 0, 4096, IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE);
+
+	NO_OBJECT("MR flags", ibv_reg_mr(pd, memory, 1, 1 << 12));
+	NO_OBJECT("MR remote without local", ibv_reg_mr(pd, memory, 1, IBV_ACCESS_REMOTE_WRITE));
+	NO_OBJECT("MR not mapped", ibv_reg_mr(pd, (void *)4096, 1, IBV_ACCESS_LOCAL_WRITE));
+	NO_OBJECT("MR iova", ibv_reg_mr_iova(pd, memory, 4096, 1, IBV_ACCESS_LOCAL_WRITE));
+	refused("device memory in use", ibv_free_dm(dm));
+	ibv_dereg_mr(mr);
+	ibv_free_dm(dm);
+}
+
+static void windows(const union ibv_gid *gid, int index)
+{
+	struct ibv_qp *qp = qp_of(IBV_QPT_RC, NULL, 1);
+	struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_MW_BIND | IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+	struct ibv_mw_bind bind = { .send_flags = IBV_SEND_SIGNALED,
+				    .bind_info = { .mr = mr, .addr = (uintptr_t)memory, .length = 64 } };
+	struct ibv_qp_attr attr = rc_attr(qp->qp_num, gid, index);
+	struct ibv_wc wc = { .status = IBV_WC_GENERAL_ERR };
+
+	/* 239.0.0.1 */
+	attr.ah_attr.grh.dgid = (union ibv_gid){ .raw = { [10] = 0xff, 0xff, 239, [15] = 1 } };
+	rc_to_init(qp, attr);
+	refused("QP to a group", rc_to_rtr(qp, attr));
+	attr.ah_attr.grh.dgid = *gid;
+	attr.path_mtu = IBV_MTU_256;
+	rc_to_rtr(qp, attr);
+	refused("QP twice to RTR", rc_to_rtr(qp, attr));
+	rc_to_rts(qp, attr);
+	if (!ibv_bind_mw(qp, mw, &bind))
+		while (!ibv_poll_cq(cq, 1, &wc))
+			;
+	refused("MR with windows", wc.status ? -1 : ibv_dereg_mr(mr));
+	ibv_dealloc_mw(mw);
+	ibv_dereg_mr(mr);
+	ibv_destroy_qp(qp);
+}
+
+static void datagrams(const union ibv_gid *gid, int index)
+{
+	struct ibv_ah_attr wrong = { .port_num = 2, .is_global = 1, .grh = { .dgid = *gid, .sgid_index = index } };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 1 };
+	union ibv_gid group = { .raw = { 0xff, 0x0e, [15] = 1 } };
+	struct ibv_qp *qp = qp_of(IBV_QPT_UD, NULL, 1);
+
+	NO_OBJECT("AH of port 2", ibv_create_ah(pd, &wrong));
+	ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+	if (!ibv_attach_mcast(qp, &group, 0)) {
+		refused("QP of a group", ibv_destroy_qp(qp));
+		ibv_detach_mcast(qp, &group, 0);
+	}
+	ibv_destroy_qp(qp);
+}
+
+int main(int argc, char **argv)
+{
+	union ibv_gid gid;
+	int index;
+
+	context = device_open(argc > 1 ? argv[1] : NULL);
+	pd = context ? ibv_alloc_pd(context) : NULL;
+	cq = pd ? ibv_create_cq(context, 16, NULL, NULL, 0) : NULL;
+	if (!cq)
+		return 1;
+	index = best_gid(context, 1);
+	ibv_query_gid(context, 1, index, &gid);
+	queues();
+	memories();
+	windows(&gid, index);
+	datagrams(&gid, index);
+	return ibv_destroy_cq(cq) || ibv_dealloc_pd(pd) || ibv_close_device(context);
+}
