@@ -20,7 +20,11 @@ const REFUSALS: &[(&str, i32, &str)] = &[
     ("QP again", libc::EINVAL, "ibv_destroy_qp: this QP does not exist (any more)"),
     ("MR flags", libc::EINVAL, "MR: access flags 0x1000 are unknown"),
     ("MR remote without local", libc::EINVAL, "IBV_ACCESS_REMOTE_ATOMIC need IBV_ACCESS_LOCAL_WRITE"),
-    ("MR not mapped", libc::EFAULT, "MR: 1 bytes at 0x1000 are not registered: part of it is not mapped, or not writable"),
+    (
+        "MR not mapped",
+        libc::EFAULT,
+        "MR: 1 bytes at 0x1000 are not registered: part of it is not mapped, or not writable",
+    ),
     ("MR iova", libc::EINVAL, "have different offsets in their pages"),
     ("device memory in use", libc::EBUSY, "device memory: free: 1 regions are registered on it: ibv_dereg_mr first"),
     ("QP to a group", libc::EINVAL, "modify: the destination GID is a multicast group"),

@@ -16,7 +16,7 @@ use crate::local::handshake::{self, CLAIM_LEN, Claim, WAKE};
 use crate::local::listener::{LISTENER, Listener};
 use crate::local::segment::Segment;
 use crate::os::descriptors::DescriptorGuard;
-use crate::os::{clock, seqpacket};
+use crate::os::{clock, seqpacket, users};
 use crate::slot::{FIRST_PORT, local_name};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -394,7 +394,7 @@ fn failed(adapter: &Adapter, key: &PeerKey, end: End) {
 }
 
 fn is_own_user(socket: &OwnedFd) -> bool {
-    seqpacket::user(socket).is_ok_and(|user| user == nix::unistd::geteuid().as_raw())
+    seqpacket::user(socket).is_ok_and(users::is_own)
 }
 
 /// Why a ring could not be made, for the log.

@@ -23,6 +23,7 @@ pub mod refused;
 pub mod sealed;
 pub mod seqpacket;
 pub mod threads;
+pub mod users;
 pub mod watch;
 
 pub use weir_guarded::{handlers, mask, per_process};

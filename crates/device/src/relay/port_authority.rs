@@ -5,6 +5,7 @@
 //! packets. Packets of another user are accepted if it has UDP port 4791: packets of foreign adapters arrive at its
 //! process, and no other process could hand them over.
 
+use crate::os::users::{self, OVERFLOW_UID};
 use std::net::IpAddr;
 use std::time::Duration;
 use weir_transport::Instant;
@@ -13,7 +14,8 @@ use weir_wire::ROCE_PORT;
 /// Caches which users have the port. The kernel's table of sockets is long on some machines: the engine's thread
 /// reads it, outside of the engine, when another user's connection or message needs it.
 pub struct PortAuthority {
-    own: u32,
+    /// This process's user, if the kernel shows no other one under its UID.
+    own: Option<u32>,
     owners: PortOwners,
     /// When the last reading of the owners began and ended.
     read: Option<(Instant, Instant)>,
@@ -36,16 +38,18 @@ const VALID_FOR: Duration = Duration::from_secs(1);
 const REREAD_AFTER: Duration = Duration::from_millis(50);
 /// How often a user that is refused is reported.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
-/// The overflow UID, which the kernel shows for users without a UID here. Several users may share it, so it is
-/// always refused.
-const OVERFLOW_UID: u32 = 65534;
-
 impl PortAuthority {
     /// For this process's user.
     pub fn new() -> Self {
         // SAFETY: a call without arguments that cannot fail.
-        let own = unsafe { libc::getuid() };
-        PortAuthority { own, owners: PortOwners::default(), read: None, read_requested: false, reported: None }
+        let own = unsafe { libc::geteuid() };
+        PortAuthority {
+            own: users::is_own(own).then_some(own),
+            owners: PortOwners::default(),
+            read: None,
+            read_requested: false,
+            reported: None,
+        }
     }
 
     /// Returns whether it is decided now if a user's packets are accepted; a connection or a message waits for that
@@ -95,7 +99,7 @@ impl PortAuthority {
     }
 
     fn is_own_or_root(&self, user: u32) -> bool {
-        user == self.own || user == 0
+        user == 0 || Some(user) == self.own
     }
 
     fn has_port(&self, user: u32, v6: bool) -> bool {
@@ -140,7 +144,7 @@ mod tests {
     const USER: u32 = 12_345;
 
     fn of_another_user() -> PortAuthority {
-        PortAuthority { own: USER + 1, ..PortAuthority::new() }
+        PortAuthority { own: Some(USER + 1), ..PortAuthority::new() }
     }
 
     fn at(milliseconds: u64) -> Instant {
