@@ -14,12 +14,8 @@ use weir_transport::{DeviceAttributes, Profile};
 /// Settings of this process.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// `WEIR_INTERFACE`: show this interface only, or all.
-    pub interface: Option<String>,
     /// `WEIR_ALLOW`: the addresses of other hosts that this process exchanges packets with.
     pub allowed: Allowed,
-    /// `WEIR_LINKS`: these interfaces are used as one.
-    pub links: Option<LinksSpec>,
     /// `WEIR_PROFILE`: how the adapter behaves.
     pub profile: Profile,
     /// `WEIR_ICRC`: `always`, or `auto`: Weir peers on one machine agree to omit it.
@@ -94,13 +90,13 @@ pub enum Userfaultfd {
 impl Config {
     /// Reads the environment. The error names the variable, its value and the valid values.
     pub fn from_env() -> Result<Config, String> {
+        // Checked here; `shown_from_env` has the value.
+        links()?;
         Ok(Config {
-            interface: variable("WEIR_INTERFACE"),
             allowed: match variable("WEIR_ALLOW") {
                 None => Allowed::default(),
                 Some(text) => text.parse().map_err(|error| format!("WEIR_ALLOW={text}: {error}"))?,
             },
-            links: links()?,
             profile: match variable("WEIR_PROFILE") {
                 None => Profile::ideal(),
                 Some(name) => weir_profiles::load(&name).map_err(|error| format!("WEIR_PROFILE={name}: {error}"))?,
@@ -130,6 +126,12 @@ impl Config {
                     .ok_or_else(|| format!("WEIR_PATIENCE={text}: must be a number of seconds"))?,
             },
         })
+    }
+
+    /// Which interface is shown, and whether several are used as one: a wrong value of another variable does not change the
+    /// list of devices. Opening one says what is wrong.
+    pub fn shown_from_env() -> (Option<String>, bool) {
+        (variable("WEIR_INTERFACE"), links().is_ok_and(|links| links.is_some()))
     }
 
     /// Whether a packet that another process of this host has received may be for this one: its sender is allowed, or

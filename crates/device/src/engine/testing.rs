@@ -83,8 +83,6 @@ impl Rig {
     fn make(slot: u16, icrc: Icrc, framing: Framing, shares: bool) -> Rig {
         let config = Config {
             allowed: weir_link::Allowed::default(),
-            links: None,
-            interface: None,
             profile: Profile::ideal(),
             icrc,
             framing,

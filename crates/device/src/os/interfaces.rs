@@ -20,9 +20,7 @@ pub const ALL_INTERFACES: &str = "all";
 /// another host, and the loopback interfaces of two hosts are not connected. `WEIR_INTERFACE` selects a single
 /// device, or all. Error: the interfaces cannot be queried, for example EMFILE.
 pub fn devices() -> Result<Vec<DeviceInfo>, Errno> {
-    let config = Config::from_env().ok();
-    let joins = config.as_ref().is_some_and(|config| config.links.is_some());
-    let wanted = config.and_then(|config| config.interface);
+    let (wanted, joins) = Config::shown_from_env();
     let mut devices = shown(all(&mut Netlink::open()?)?, wanted.as_deref(), joins);
     let shared = shared_notes();
     for device in &mut devices {
