@@ -161,7 +161,7 @@ fn killed_once(bed: &Bed, folder: &Path, number: u64) -> Result<()> {
     server.wait_listening(Protocol::Tcp, port, Duration::from_secs(10))?;
     let client = Child::spawn(&mut client, "the client")?;
     std::thread::sleep(Duration::from_micros(number / 2 % LATEST.as_micros() as u64));
-    let (victim, survivor) = if number % 2 == 0 { (server, client) } else { (client, server) };
+    let (victim, survivor) = if number.is_multiple_of(2) { (server, client) } else { (client, server) };
     drop(victim);
     let ended = survivor.wait(Duration::from_secs(20))?;
     ensure!(ended.status.code().is_some(), "the other side was ended by a signal: {}", ended.printed());

@@ -60,9 +60,10 @@ fn start(bed: &Bed, count: u64) -> Result<[[Child; 2]; 2]> {
         let port = bed.stage.free_port(Side::A)?;
         let weir = [weir, &["--faults", "loss=0.01"]].concat();
         let [mut server, mut client] = commands(bed, &weir, &format!("-p {port} {verify} -n {count}"), false)?;
-        let mut server = Child::spawn(&mut server, pair::shown(&server))?;
+        let [server_name, client_name] = [&server, &client].map(pair::shown);
+        let mut server = Child::spawn(&mut server, server_name)?;
         server.wait_listening(Protocol::Tcp, port, Duration::from_secs(15))?;
-        pairs.push([server, Child::spawn(&mut client, pair::shown(&client))?]);
+        pairs.push([server, Child::spawn(&mut client, client_name)?]);
     }
     Ok(pairs.try_into().ok().expect("two pairs"))
 }

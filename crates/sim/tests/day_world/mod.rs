@@ -195,7 +195,7 @@ impl Work {
         self.number += 1;
         let mut operation = Operation::random(&mut self.rng, self.number, sim.now());
         // Some adapters have no ODP for some operations.
-        let fits = |slot: &usize| slot % 2 == 0 || self.odp.contains(operation.odp());
+        let fits = |slot: &usize| slot.is_multiple_of(2) || self.odp.contains(operation.odp());
         let Some(at) = self.free.iter().position(fits) else { return };
         let slot = self.free.swap_remove(at);
         operation.slot = slot;
