@@ -1,4 +1,4 @@
-//! Descriptors in a process whose program may close any number, and use it for a file of its own.
+//! Descriptors in a process in which a program may close any number, and use it for a file of its own.
 
 use std::io;
 use std::mem::ManuallyDrop;

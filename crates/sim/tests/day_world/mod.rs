@@ -85,7 +85,7 @@ struct End {
     qp: QpId,
     /// Posted, oldest first.
     open: VecDeque<Operation>,
-    /// SENDs of the peer whose receive is not yet posted, and those whose receive is not complete.
+    /// SENDs of the peer without a posted receive, and those with a receive that is not complete.
     wanted: VecDeque<Operation>,
     posted: VecDeque<Operation>,
 }
