@@ -19,7 +19,7 @@ const RETRY_CNT: u32 = 7;
 /// Delay that a busy machine may add.
 const SLACK: Duration = Duration::from_millis(1500);
 /// SIGKILLs at random instants; `E2E_ROUNDS=1000` sets another number.
-const KILLS: &str = "16";
+const KILLS: &str = "8";
 /// The latest of these instants, after the start of the client. Traffic begins after a tenth of it.
 const LATEST: Duration = Duration::from_millis(400);
 

@@ -12,8 +12,9 @@ use weir_stage::{Child, Protocol, Side};
 
 /// How long the traffic lasts; `E2E_SECONDS=1800` sets another time.
 const SECONDS: &str = "15";
-/// How much the resident memory of a process may grow after the first quarter of the time.
-const GROWTH: u64 = 2 << 20;
+/// How much the resident memory of a process may grow after the first quarter of the time, bytes: the buffers of the programs
+/// are touched at random.
+const GROWTH: u64 = 4 << 20;
 /// Options of `weir run` and of `weir-verify` of each pair: packets of both framings, pinned and ODP memory.
 const PAIRS: [(&[&str], &str); 2] =
     [(&["--framing", "roce"], "-k random -l -s 61"), (&["--framing", "weir"], "-k random -l -c XRC -o 1 -s 62")];
