@@ -13,6 +13,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_stage::{Child, Side, THIRD};
+use weir_trials::Rng;
 use weir_wire::ip::Envelope;
 use weir_wire::{ICRC_LEN, icrc};
 
@@ -117,24 +118,9 @@ pub fn packet(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), payload: &[u8]) -> Vec
     packet
 }
 
-/// A generator of numbers (SplitMix64), of which a seed gives the same ones again.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.next() as u8).collect()
-    }
+/// So many random bytes.
+fn bytes(rng: &mut Rng, count: usize) -> Vec<u8> {
+    (0..count).map(|_| rng.draw() as u8).collect()
 }
 
 /// What a third host knows of one direction of a transfer.
@@ -164,28 +150,28 @@ impl Target {
         Ok(complete.then_some(Target { from, to, from_ports, to_ports, seen, computes_icrc }))
     }
 
-    fn next(&self, random: &mut Random) -> Vec<u8> {
+    fn next(&self, random: &mut Rng) -> Vec<u8> {
         let from_port = self.from_ports[random.below(self.from_ports.len())];
         let to_port = self.to_ports[random.below(self.to_ports.len())];
         let (peer, to) = ((self.from, from_port), (self.to, to_port));
         let length = random.below(1400);
         match random.below(8) {
-            0 => packet((THIRD, random.next() as u16), to, &random.bytes(length)),
-            1 => packet((Ipv4Addr::from(random.next() as u32 & 0x00ff_ffff | 0x0a00_0000), from_port), to, &[0; 64]),
-            2 => packet(peer, to, &random.bytes(length)),
-            3 => packet(peer, to, &hello(random.next())),
-            4 => packet((self.from, random.next() as u16), (self.to, weir_wire::ROCE_PORT), &random.bytes(length)),
+            0 => packet((THIRD, random.draw() as u16), to, &bytes(random, length)),
+            1 => packet((Ipv4Addr::from(random.draw() as u32 & 0x00ff_ffff | 0x0a00_0000), from_port), to, &[0; 64]),
+            2 => packet(peer, to, &bytes(random, length)),
+            3 => packet(peer, to, &hello(random.draw())),
+            4 => packet((self.from, random.draw() as u16), (self.to, weir_wire::ROCE_PORT), &bytes(random, length)),
             5 => self.truncated(random),
             6 => self.changed(random),
             _ => self.with_wrong_psn(random),
         }
     }
 
-    fn any(&self, random: &mut Random) -> Vec<u8> {
+    fn any(&self, random: &mut Rng) -> Vec<u8> {
         self.seen[random.below(self.seen.len())].clone()
     }
 
-    fn truncated(&self, random: &mut Random) -> Vec<u8> {
+    fn truncated(&self, random: &mut Rng) -> Vec<u8> {
         let seen = self.any(random);
         let length = random.below(seen.len() - HEADERS);
         let mut packet = seen[..HEADERS + length].to_vec();
@@ -194,7 +180,7 @@ impl Target {
     }
 
     /// With one wrong bit in its headers, and a tag that is a guess.
-    fn changed(&self, random: &mut Random) -> Vec<u8> {
+    fn changed(&self, random: &mut Rng) -> Vec<u8> {
         let mut packet = self.any(random);
         let at = HEADERS + random.below(32.min(packet.len() - HEADERS - ICRC_LEN));
         packet[at] ^= 1 << random.below(8);
@@ -204,7 +190,7 @@ impl Target {
     }
 
     /// The right QPN, addresses and ports, and a PSN far from that of the connection, before it or after it.
-    fn with_wrong_psn(&self, random: &mut Random) -> Vec<u8> {
+    fn with_wrong_psn(&self, random: &mut Rng) -> Vec<u8> {
         let mut packet = self.any(random);
         let psn = &mut packet[HEADERS + 8..HEADERS + 12];
         // 2²² and up to 2²² more, of 2²⁴.
@@ -220,9 +206,9 @@ impl Target {
         packet
     }
 
-    fn guess_tag(&self, packet: &mut [u8], random: &mut Random) {
+    fn guess_tag(&self, packet: &mut [u8], random: &mut Rng) {
         let at = packet.len() - ICRC_LEN;
-        packet[at..].copy_from_slice(&random.bytes(ICRC_LEN));
+        packet[at..].copy_from_slice(&bytes(random, ICRC_LEN));
     }
 }
 
@@ -253,7 +239,7 @@ fn seal(packet: &mut [u8]) {
 
 /// Floods both sides of whatever transfer runs, until `ends`; counts packets in `sent`.
 fn flood(bed: &Bed, computes_icrc: bool, seed: u64, ends: &AtomicBool, sent: &AtomicU64) -> Result<()> {
-    let (forger, mut random) = (Forger::new(bed)?, Random(seed));
+    let (forger, mut random) = (Forger::new(bed)?, Rng(seed));
     let sniffers = [(Side::A, Sniffer::new(bed, Side::A)?), (Side::B, Sniffer::new(bed, Side::B)?)];
     let mut targets: Vec<Target> = vec![];
     while !ends.load(Ordering::Relaxed) {

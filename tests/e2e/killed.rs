@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use weir_stage::{Child, Protocol, Side, Stage, pair};
+use weir_trials::Rng;
 
 /// The value of perftest; a QP fails after RETRY_CNT + 1 tries.
 const RETRY_CNT: u32 = 7;
@@ -125,12 +126,11 @@ fn killed_any_time(bed: &Bed) -> Result<()> {
         Err(_) => RandomState::new().hash_one(std::process::id()),
     };
     let folder = tempfile::tempdir()?;
+    let mut rng = Rng(seed);
     let before = sockets(bed)?;
     for round in 0..rounds {
-        // Times an odd constant, the numbers are spread evenly.
-        let number = seed.wrapping_add(round).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let round = format!("round {round} of seed {seed}");
-        killed_once(bed, folder.path(), number).with_context(|| round.clone())?;
+        killed_once(bed, folder.path(), rng.draw()).with_context(|| round.clone())?;
         ensure!(sockets(bed)? == before, "{round}: sockets before {before:?}, later {:?}", sockets(bed)?);
     }
     let ([mut server, mut client], port) = pair_of_writes(bed, folder.path(), 100)?;

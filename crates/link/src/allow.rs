@@ -1,11 +1,11 @@
 //! Which addresses may send to this process: prefixes, and the socket filter by which the kernel drops all other
 //! datagrams before they take room in a socket's buffer.
 
-use socket2::Socket;
+use crate::socket_filter;
+use socket2::{SockRef, Socket};
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::AsRawFd;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -53,26 +53,10 @@ impl Allowed {
     /// comes by its loopback interface, and passes.
     pub(crate) fn restrict(&self, socket: &Socket, v6: bool) -> io::Result<()> {
         let Some(prefixes) = &self.0 else { return Ok(()) };
-        let filter = filter(prefixes, v6);
-        // SAFETY: the program outlives the call, which copies it.
-        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
-        let size = size_of::<libc::sock_fprog>() as libc::socklen_t;
-        // SAFETY: passes a pointer to the program and its size.
-        let result = unsafe {
-            libc::setsockopt(
-                socket.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_ATTACH_FILTER,
-                (&raw const program).cast(),
-                size,
-            )
-        };
-        if result == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
         // A process that cannot keep to the list must not open a port at all.
-        Err(io::Error::new(error.kind(), format!("the kernel refuses the socket filter that --allow needs: {error}")))
+        socket_filter::attach(&SockRef::from(socket), &filter(prefixes, v6)).map_err(|error| {
+            io::Error::new(error.kind(), format!("the kernel refuses the socket filter that --allow needs: {error}"))
+        })
     }
 }
 

@@ -3,6 +3,8 @@
 //! The socket gets a copy of each frame that its filter accepts; the kernel's own protocols get the frame nevertheless.
 //! It needs CAP_NET_RAW.
 
+use crate::socket_filter;
+use socket2::SockRef;
 use std::io;
 use std::mem::{MaybeUninit, size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -76,23 +78,13 @@ impl Ethernet {
 
     /// Replaces the filter of received frames. An empty program accepts all.
     pub fn set_filter(&self, program: &[FilterInstruction]) -> io::Result<()> {
-        let fd = self.descriptor();
+        let socket = SockRef::from(&self.socket);
         if program.is_empty() {
-            let none = 0i32;
             // ENOENT without a filter.
-            // SAFETY: reads an integer.
-            unsafe {
-                libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, (&raw const none).cast(), 4);
-            }
+            let _ = socket.detach_filter();
             return Ok(());
         }
-        let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
-        let length = size_of::<libc::sock_fprog>() as u32;
-        // SAFETY: the kernel copies the program, of `len` instructions.
-        result(unsafe {
-            libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, (&raw const filter).cast(), length) as isize
-        })
-        .map(drop)
+        socket_filter::attach(&socket, program)
     }
 
     /// Makes the interface receive more frames. Each membership is left as often as it is joined.

@@ -19,6 +19,7 @@ mod outbox;
 mod ports;
 mod send_error;
 mod single_datagram;
+mod socket_filter;
 mod udp;
 
 pub use allow::{AllowError, Allowed};

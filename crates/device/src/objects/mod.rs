@@ -12,6 +12,7 @@ pub mod mr;
 pub mod mw;
 pub mod pd;
 pub mod qp;
+mod qp_caps;
 pub mod srq;
 mod xrc_target;
 pub mod xrcd;

@@ -5,15 +5,16 @@ use crate::adapter::Adapter;
 use crate::engine::ethernet_port::longest_frame;
 use crate::engine::host::QpHost;
 use crate::events::AsyncEvent;
-use crate::limits::{LIMITS, MAX_INLINE};
+use crate::limits::LIMITS;
 use crate::memory::keys::Cached;
 use crate::objects::cq::Cq;
 use crate::objects::pd::Pd;
+use crate::objects::qp_caps;
 use crate::objects::srq::Srq;
 use crate::objects::xrcd::{TargetQp, Xrcd};
 use crate::os::clock;
 use crate::os::device_info::HEADERS;
-use crate::os::refused::{refused, refused_trial};
+use crate::os::refused::refused;
 use crate::shared::qp::{Parts, Posted, QpShared, ReceiveSource};
 use crate::shared::tagging::Tagging;
 use crate::steering::spread::Spread;
@@ -135,7 +136,7 @@ impl Qp {
             let why = format_args!("QP: create: {service:?} is not supported with these receives");
             return Err(pd.refuse(libc::EOPNOTSUPP, why));
         }
-        let mut caps = granted(&pd.context.adapter, &create.caps)?;
+        let mut caps = qp_caps::granted(&pd.context.adapter, &create.caps)?;
         if create.service == Service::Xrc || matches!(receives, Receives::Shared(_)) {
             (caps.max_recv_wr, caps.max_recv_sge) = (0, 0);
         }
@@ -482,33 +483,4 @@ fn cost(wr: &SendWr<'_>) -> u32 {
         Data::Gather(sges) => sges.iter().fold(0u32, |sum, sge| sum.saturating_add(sge.length)),
     };
     bytes.saturating_add(1024)
-}
-
-/// The granted capabilities: at least the requested ones. EINVAL beyond the limits.
-fn granted(adapter: &Adapter, wanted: &QpCaps) -> Result<QpCaps, Errno> {
-    let limits = [
-        ("max_send_wr", wanted.max_send_wr, LIMITS.max_qp_wr),
-        ("max_recv_wr", wanted.max_recv_wr, LIMITS.max_qp_wr),
-        ("max_send_sge", wanted.max_send_sge, LIMITS.max_sge),
-        ("max_recv_sge", wanted.max_recv_sge, LIMITS.max_sge),
-    ];
-    if let Some((name, wanted, limit)) = limits.into_iter().find(|(_, wanted, limit)| wanted > limit) {
-        return Err(
-            adapter.refuse(libc::EINVAL, format_args!("QP: create: {name} is {wanted}, and the limit is {limit}"))
-        );
-    }
-    let inline = wanted.max_inline_data;
-    if inline > MAX_INLINE {
-        return Err(refused_trial(format_args!(
-            "{}: QP: create: max_inline_data is {inline}, and the limit is {MAX_INLINE}",
-            adapter.device.name
-        )));
-    }
-    Ok(QpCaps {
-        max_send_wr: wanted.max_send_wr,
-        max_recv_wr: wanted.max_recv_wr,
-        max_send_sge: wanted.max_send_sge.max(1),
-        max_recv_sge: wanted.max_recv_sge.max(1),
-        max_inline_data: wanted.max_inline_data,
-    })
 }

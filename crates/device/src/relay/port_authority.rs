@@ -38,6 +38,7 @@ const VALID_FOR: Duration = Duration::from_secs(1);
 const REREAD_AFTER: Duration = Duration::from_millis(50);
 /// How often a user that is refused is reported.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
+
 impl PortAuthority {
     /// For this process's user.
     pub fn new() -> Self {

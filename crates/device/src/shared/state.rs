@@ -9,6 +9,7 @@ use crate::os::descriptors;
 use crate::os::interfaces::{self, DeviceInfo};
 use crate::os::locks::{LeafGuard, LeafMutex};
 use crate::os::process::{Owned, OwnerProcess};
+use crate::os::refused::refused;
 use crate::os::watch::Watch;
 use crate::pace::Pace;
 use crate::paging::Resolver;
@@ -172,17 +173,17 @@ impl AdapterState {
             return Ok(());
         }
         let qp = qp.map(|num| format!(", QP {num:#08x}")).unwrap_or_default();
-        tracing::warn!(
+        let why = format_args!(
             "{}{qp}: {remote} is not an allowed address: WEIR_ALLOW is {allowed}. Add it to the option --allow of `weir \
              run`",
             self.device.name
         );
-        Err(Errno(libc::EACCES))
+        Err(refused(libc::EACCES, why))
     }
 
-    /// The route of an address vector for a connection from the QP `own` to the QP `qpn`. Without a GRH the vector names no host; programs
-    /// that were written for InfiniBand (`ibv_rc_pingpong` without `-g`) leave it out. They mean this host if a
-    /// process here has the peer's QPN. Error: as of [`route`](Self::route).
+    /// The route of an address vector for a connection from the QP `own` to the QP `qpn`. Without a GRH the vector names no
+    /// host; programs that were written for InfiniBand (`ibv_rc_pingpong` without `-g`) leave it out. They mean this host
+    /// if a process here has the peer's QPN. Error: as of [`route`](Self::route).
     pub fn route_to(&self, av: &AddressVector, qpn: u32, own: u32) -> Result<Route, Errno> {
         if !av.is_global
             && slot::is_claimed(qpn)?

@@ -1,7 +1,7 @@
 //! The C library's functions that change what addresses mean, each preceded by an invalidation of ODP memory,
 //! those that end the process (`ends`), those that take the path of a file (`paths`), those that use the files of
-//! connection management (`rdma_cm`), those that close descriptors (`rdma_cm`, `ranges`), and those of sockets, for questions to the kernel's RDMA subsystem
-//! (`rdma_netlink`).
+//! connection management (`rdma_cm`), those that close descriptors (`rdma_cm`, `ranges`), and those of sockets, for
+//! questions to the kernel's RDMA subsystem (`rdma_netlink`).
 //!
 //! A program that is linked with this library calls these functions instead of the C library's. A program that opens
 //! the library later calls the C library's, and only `userfaultfd` reports changes (`weir_device::userfault`). Each

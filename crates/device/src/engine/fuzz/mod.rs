@@ -20,47 +20,33 @@ const STEPS: usize = 256;
 
 /// Any datagrams, hellos among them, while QPs come, work and go.
 pub fn engine(bytes: &[u8]) {
-    let mut input = Input(bytes);
-    let mut world = World::new();
-    for _ in 0..STEPS {
-        if input.is_empty() {
-            break;
-        }
-        match input.byte() % 16 {
-            0 => world.pass(&mut input),
-            1 => world.carry(),
-            2 | 3 => world.transfer(&mut input),
-            4 => hostile::qp(&mut world, &mut input),
-            5 => hostile::post(&mut world, &mut input),
-            6 => hellos::arrive(&mut world, &mut input),
-            7 => arrivals::raw(&mut world, &mut input),
-            8 => arrivals::again(&mut world, &mut input),
-            _ => arrivals::packets(&mut world, &mut input),
-        }
-    }
-    world.finish();
+    steps(bytes, |world, input| match input.byte() % 16 {
+        0 => world.pass(input),
+        1 => world.carry(),
+        2 | 3 => world.transfer(input),
+        4 => hostile::qp(world, input),
+        5 => hostile::post(world, input),
+        6 => hellos::arrive(world, input),
+        7 => arrivals::raw(world, input),
+        8 => arrivals::again(world, input),
+        _ => arrivals::packets(world, input),
+    });
 }
 
 /// Any bytes as a hello with a right check sum, and any hellos while QPs come and go. No peer gets more hellos than it
 /// sends, unless a QP is bound to it.
 pub fn hello(bytes: &[u8]) {
     decode(bytes);
-    let mut input = Input(bytes);
-    let mut world = World::new();
-    for _ in 0..STEPS {
-        if input.is_empty() {
-            break;
-        }
+    steps(bytes, |world, input| {
         match input.byte() % 8 {
-            0 => world.pass(&mut input),
+            0 => world.pass(input),
             1 => world.carry(),
-            2 => world.transfer(&mut input),
-            3 => hostile::qp(&mut world, &mut input),
-            _ => hellos::arrive(&mut world, &mut input),
+            2 => world.transfer(input),
+            3 => hostile::qp(world, input),
+            _ => hellos::arrive(world, input),
         }
         world.check_answers();
-    }
-    world.finish();
+    });
 }
 
 /// Any bytes as a message of the process that holds port 4791: each packet lies in it, and goes to its QP.
@@ -82,6 +68,19 @@ pub fn hand_over(bytes: &[u8]) {
         let parts =
             |bytes: &[u8]| message::packets(bytes).map(|a| (a.from, a.to, a.ifindex, a.len)).collect::<Vec<_>>();
         assert_eq!(parts(&again[..used]), parts(&bytes[..len]), "what is appended again is the same");
+    }
+    world.finish();
+}
+
+/// A new world takes steps until the input ends.
+fn steps(bytes: &[u8], step: impl Fn(&mut World, &mut Input<'_>)) {
+    let mut input = Input(bytes);
+    let mut world = World::new();
+    for _ in 0..STEPS {
+        if input.is_empty() {
+            break;
+        }
+        step(&mut world, &mut input);
     }
     world.finish();
 }
