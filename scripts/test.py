@@ -94,7 +94,7 @@ class Program:
         environment = {**os.environ, 'RUSTC_BOOTSTRAP': '1'} if self.timed else None
         child = subprocess.Popen(self.command + arguments, stdout=subprocess.PIPE, env=environment, text=True,
                                  errors='replace')
-        last, announced, reported = time.monotonic(), 0, 0
+        last, announced, reported, broken = time.monotonic(), 0, 0, ''
         for line in child.stdout:
             print(line, end='', flush=True)
             now = time.monotonic()
@@ -107,11 +107,14 @@ class Program:
                 reason = found['reason'] or found['kind']
                 self.tests[found['name']] = {'outcome': found['outcome'], 'reason': reason, 'seconds': seconds}
                 last = now
+            elif line.startswith('test ') and ' ... ' in line:
+                # Other output follows the name, or the process ended in this test.
+                broken = f', but this is no result: {line.rstrip()}'
         status = child.wait()
         if status == 0 and reported < announced:
             # A test has ended the process, so the tests after it did not run.
             self.tests['(the whole program)'] = {'outcome': 'FAILED', 'reason': f'{reported} of {announced} tests '
-                                                 'reported a result', 'seconds': 0}
+                                                 f'reported a result{broken}', 'seconds': 0}
             status = 1
         self.status = self.status or status
         if status and not any(test['outcome'] == 'FAILED' for test in self.tests.values()):

@@ -4,6 +4,9 @@
 //! Each test is a [`Trial`], named `topology/what`. The trials run one after another unless `--test-threads` is given,
 //! because some of them measure time.
 
+// The runner reads the results from standard output; other text would split a result's line.
+#![warn(clippy::print_stdout)]
+
 mod allow;
 mod analyze;
 mod applications;

@@ -50,7 +50,7 @@ fn flat(bed: &Bed) -> Result<()> {
             "bytes: {early:?} after a quarter of {lasted:?}, {late:?} at the end"
         );
     }
-    println!("{count} operations in {lasted:?}; memory and descriptors: {early:?}, later {late:?}");
+    eprintln!("{count} operations in {lasted:?}; memory and descriptors: {early:?}, later {late:?}");
     Ok(())
 }
 
