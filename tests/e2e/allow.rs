@@ -1,14 +1,13 @@
 //! `weir run --allow`: packets of addresses that it leaves out do not arrive, and nothing goes to them.
 
-use crate::attack::slot_ports;
 use crate::bed::{Bed, Topology, WEIR, library};
-use crate::flood::{Forger, packet};
 use crate::verify::verify;
 use crate::{killed, trial};
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
+use weir_stage::flood::{Forger, packet, slot_ports};
 use weir_stage::{Child, Protocol, Side, THIRD, pair};
 
 pub fn trials() -> Vec<Trial> {
@@ -36,9 +35,9 @@ fn dropped(bed: &Bed) -> Result<()> {
     const PACKETS: u64 = 100;
     let options: [&[&str]; 2] = [&["--allow", "198.18.0.2"], &["--allow", "198.18.0.1"]];
     let (_server, mut client) = killed::running_pair_with(bed, options, "ib_write_bw", 18)?;
-    let forger = Forger::new(bed)?;
+    let forger = Forger::new(&bed.stage)?;
     let IpAddr::V4(to) = bed.stage.address(Side::A) else { anyhow::bail!("this stage has no IPv4 addresses") };
-    let port = *slot_ports(bed, Side::A)?.first().context("the server has no port")?;
+    let port = *slot_ports(&bed.stage, Side::A)?.first().context("the server has no port")?;
     let before = drops(bed, port)?;
     for _ in 0..PACKETS {
         forger.send(&packet((THIRD, 20480), (to, port), b"not for this process"));

@@ -7,12 +7,11 @@ use crate::roce_peer::bind;
 use crate::{fork, killed, trial};
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
-use siphasher::sip::SipHasher24;
-use std::hash::Hasher;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use weir_stage::flood::{hello, sealed, slot_ports};
 use weir_stage::{Child, Side};
 
 /// UDP port of slot 0, and the number of slots.
@@ -40,37 +39,6 @@ pub fn trials() -> Vec<Trial> {
             successor(bed, "successor-after-destroy")
         }),
     ]
-}
-
-/// A hello that asks for an answer, answers a nonce that no process sent, and carries false values.
-pub fn hello(number: u64) -> Vec<u8> {
-    let mut bytes = vec![0; 64];
-    bytes[..4].copy_from_slice(b"WEIR");
-    bytes[4] = 2;
-    for (at, value) in [(8, number), (24, number & 1), (32, number), (40, number)] {
-        bytes[at..at + 8].copy_from_slice(&value.to_be_bytes());
-    }
-    bytes[48..52].copy_from_slice(&1u32.to_be_bytes());
-    sealed(bytes)
-}
-
-/// Appends the checksum of a hello.
-fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
-    let mut hasher = SipHasher24::new();
-    hasher.write(&bytes);
-    bytes.extend(hasher.finish().to_be_bytes());
-    bytes
-}
-
-/// The slot ports that are bound on a side.
-pub fn slot_ports(bed: &Bed, side: Side) -> Result<Vec<u16>> {
-    // /proc/net shows the namespace of the main thread; this thread has entered another one.
-    let table = bed.stage.enter(side, || std::fs::read_to_string("/proc/thread-self/net/udp"))??;
-    let ports = table.lines().skip(1).filter_map(|line| {
-        let (_, port) = line.split_whitespace().nth(1)?.split_once(':')?;
-        u16::from_str_radix(port, 16).ok()
-    });
-    Ok(ports.filter(|port| (FIRST_PORT..FIRST_PORT + SLOTS).contains(port)).collect())
 }
 
 /// Sends UDP datagrams with any source address, as a third host does if its network does not filter forged sources.
@@ -113,7 +81,7 @@ impl Forger {
 fn forged_hellos(bed: &Bed) -> Result<()> {
     let (server, mut client) = killed::running_pair(bed, &[], "ib_write_bw", 14)?;
     let (forger, until) = (Forger::new(bed, Side::B)?, Instant::now() + FLOOD);
-    let (here, there) = (slot_ports(bed, Side::B)?, slot_ports(bed, Side::A)?);
+    let (here, there) = (slot_ports(&bed.stage, Side::B)?, slot_ports(&bed.stage, Side::A)?);
     ensure!(!here.is_empty() && !there.is_empty(), "no bound slot ports: {here:?}, {there:?}");
     let (address, other) = (bed.stage.address(Side::B), bed.stage.address(Side::A));
     let mut number = 0;

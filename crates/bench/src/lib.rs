@@ -17,6 +17,7 @@ mod doctor;
 mod ecosystem;
 pub mod edge;
 mod fabric;
+mod flooded;
 mod guarded;
 mod guards;
 mod idle;
@@ -59,7 +60,8 @@ use weir_stage::Stage;
 #[derive(Args, Debug)]
 pub struct BenchArgs {
     /// Benches to run, by name or by the first part of a name (`write-1m`); without names, all usual ones. `busy`,
-    /// `capture`, `cm`, `doctor`, `ecosystem`, `guards`, `messages`, `same-host` and `schemes` take names of their rows (`ecosystem mpi`)
+    /// `capture`, `cm`, `doctor`, `ecosystem`, `flooded`, `guards`, `messages`, `same-host` and `schemes` take names of
+    /// their rows (`ecosystem mpi`)
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Print JSON instead of a table
@@ -124,7 +126,7 @@ struct Alone {
     run: fn(&Request<'_>) -> Result<ExitCode>,
 }
 
-const ALONE: [Alone; 15] = [
+const ALONE: [Alone; 16] = [
     Alone {
         name: "analyze",
         what: "captures: bytes per second of one core, against tshark (only when named, alone)",
@@ -166,6 +168,13 @@ const ALONE: [Alone; 15] = [
         rows: ecosystem::rows,
         parts: Vec::new,
         run: ecosystem::run,
+    },
+    Alone {
+        name: "flooded",
+        what: "a transfer while a third host sends forged packets (root; only when named, alone)",
+        rows: flooded::rows,
+        parts: Vec::new,
+        run: flooded::run,
     },
     Alone {
         name: "guards",

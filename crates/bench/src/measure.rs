@@ -3,6 +3,7 @@
 use super::captured::{self, Captured, Figure};
 use super::cmtime::{self, Phase};
 use super::fabric::{self, Provider};
+use super::flooded::{self, Flood};
 use super::load::Loops;
 use super::mpi::{self, Speed, Test};
 use super::peers::{self, Over};
@@ -24,6 +25,8 @@ const LATENCY_PILOT: u64 = 200;
 pub enum Measurement {
     /// Bandwidth of perftest on Weir.
     Perftest { verb: Verb, size: usize, icrc: Icrc, both_ways: bool },
+    /// The same beside a flood of a third host.
+    Flooded { verb: Verb, size: usize, icrc: Icrc, flood: Flood },
     /// Bandwidth of the carrier's system calls without a protocol.
     Raw { size: usize, both_ways: bool },
     /// Bandwidth of a test of UCX.
@@ -118,7 +121,7 @@ impl Measurement {
     pub fn unit(self) -> Unit {
         use Measurement::*;
         match self {
-            Perftest { .. } | Raw { .. } | Ucx { .. } | Iperf3 => Unit::BytesPerSecond,
+            Perftest { .. } | Flooded { .. } | Raw { .. } | Ucx { .. } | Iperf3 => Unit::BytesPerSecond,
             FabricRate { .. } | Mpi(Speed { test: Test::Bandwidth, .. }) => Unit::BytesPerSecond,
             Latency { .. } | WatchedLatency { .. } | RawLatency | UcxLatency { .. } => Unit::Seconds,
             FabricLatency { .. } | Mpi(_) => Unit::Seconds,
@@ -140,6 +143,7 @@ impl Measurement {
         use Measurement::*;
         match self {
             Perftest { verb, size, .. } => format!("Weir's {} {}", verb.program(), bytes(size)),
+            Flooded { verb, size, flood, .. } => format!("{} {} {}", verb.program(), bytes(size), flood.name()),
             Raw { size, both_ways: false } => format!("raw UDP {}", bytes(size)),
             Raw { size, both_ways: true } => format!("raw UDP {} both ways", bytes(size)),
             Ucx { test, size, over } | UcxLatency { test, size, over } | UcxMessageRate { test, size, over } => {
@@ -168,7 +172,9 @@ impl Measurement {
     pub fn programs(self) -> Vec<&'static str> {
         use Measurement::*;
         match self {
-            Perftest { verb, .. } | EventCpu(verb) | MessageRate { verb, .. } => vec![verb.program()],
+            Perftest { verb, .. } | Flooded { verb, .. } | EventCpu(verb) | MessageRate { verb, .. } => {
+                vec![verb.program()]
+            }
             Idle | QpMemory(_) => vec!["ib_write_bw"],
             Latency { verb, .. } | WatchedLatency { verb, .. } => vec![verb.latency_program()],
             Ucx { .. } | UcxLatency { .. } | UcxMessageRate { .. } => vec!["ucx_perftest"],
@@ -229,6 +235,7 @@ impl<'a> Runner<'a> {
             Perftest { verb, size, icrc, both_ways } => {
                 Ok(perftest::bandwidth(stage, verb, size, icrc, both_ways, seconds)?.bytes)
             }
+            Flooded { verb, size, icrc, flood } => flooded::bandwidth(stage, verb, size, icrc, flood, seconds),
             Raw { size, both_ways } => raw::throughput(stage, size, both_ways, seconds),
             Ucx { test, size, over } => {
                 let ucx = |n| Ok(peers::ucx(stage, over, test, size, n)?.messages);

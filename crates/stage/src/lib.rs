@@ -7,6 +7,7 @@
 mod child;
 pub mod counters;
 mod failure;
+pub mod flood;
 mod installation;
 pub mod iperf;
 mod namespace;
