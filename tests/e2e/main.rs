@@ -24,6 +24,7 @@ mod fabric;
 mod faults;
 mod firewall;
 mod flood;
+mod flood_local;
 mod foreign;
 mod fork;
 mod guards;
@@ -91,6 +92,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         attack::trials(),
         firewall::trials(),
         flood::trials(),
+        flood_local::trials(),
         fork::trials(),
         guards::trials(),
         doctor::trials(whole),
