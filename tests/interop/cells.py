@@ -32,6 +32,10 @@ class Cell:
     says: str = ''
     # Both programs run on Soft-RoCE, in the guest.
     within: bool = False
+    # The guest's program runs on Weir, beside Soft-RoCE, which has UDP port 4791 there.
+    beside: bool = False
+    # Both programs run on Weir in the guest, joined by a VLAN.
+    vlan: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +70,11 @@ def perftest(name, options, **more):
 def by_cm(name, server, client, says, **more):
     return Cell(name, name.split()[0], server=server, client=client, cm=True, says=says, **more)
 
+
+# Weir's devices have the guest's default GID index.
+WEIR_IN_GUEST = "weir-verify -d {dev} -p {port} -k 'sizes,atomics,RNR' -m 8192 -n 20 -t 20"
+BESIDE = Cell('verify beside Soft-RoCE', WEIR_IN_GUEST, beside=True)
+VLAN = Cell('verify over a VLAN', WEIR_IN_GUEST, client='{address}', vlan=True)
 
 # In every setting.
 CORE = [
@@ -131,10 +140,11 @@ SHORT = [verify('short', 'sizes,atomics,RNR', '-m 8192 -t 10 {lossy}'),
 
 def plan(short):
     """All pairs of a setting and a cell, those with the same link side by side."""
+    plain = Setting(1024, 4, 0)
     if short:
-        chosen = [(Setting(1024, 4, 0), cell) for cell in SHORT]
+        chosen = [(plain, cell) for cell in [*SHORT, BESIDE]]
         return chosen + [(Setting(1024, 6, 0), SHORT[0]), (Setting(1024, 4, LOSS), SHORT[0])]
-    chosen = []
+    chosen = [(plain, BESIDE)]
     for mtu, ip, loss in itertools.product(LINKS, (4, 6), (0, LOSS)):
         setting = Setting(mtu, ip, loss)
         cells = CORE + (MORE if mtu in (1024, 4096) and ip == 4 and not loss else [])

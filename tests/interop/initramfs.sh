@@ -4,7 +4,7 @@
 #
 #   initramfs.sh KERNEL ARCHIVE PROGRAM...      KERNEL: the folder of kernel.sh
 #
-# A PROGRAM that ends in .so is a library of Weir: it goes where the command `weir` looks for it.
+# A PROGRAM that ends in .so or .so.1 is a library of Weir: it goes where the command `weir` looks for it.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 kernel=$1 archive=$2
@@ -21,9 +21,10 @@ for applet in $(bin/busybox --list); do
 	case $applet in busybox | ip | tc) ;; *) ln -s busybox "bin/$applet" ;; esac
 done
 
-# In the order in which they must be loaded. The last four are a link that loses packets.
+# In the order in which they must be loaded. Those after ib_umad are for links that lose
+# packets, and for a VLAN.
 for module in virtio_pci virtio_net virtio_console crc32_generic ib_uverbs rdma_rxe rdma_ucm ib_umad \
-	sch_prio sch_netem cls_u32 veth; do
+	sch_prio sch_netem cls_u32 veth 8021q; do
 	modprobe -d "$kernel" -S "$version" --show-depends "$module"
 done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' | while read -r file; do
 	cp "$file" modules/
@@ -34,7 +35,7 @@ done
 provider=$(ls /usr/lib/*/libibverbs/librxe-rdmav*.so)
 echo "driver rxe" > etc/libibverbs.d/rxe.driver
 for program; do
-	case $program in *.so) to=usr/lib/weir ;; *) to=usr/bin ;; esac
+	case $program in *.so | *.so.1) to=usr/lib/weir ;; *) to=usr/bin ;; esac
 	mkdir -p "$to"
 	cp -L "$(command -v "$program")" "$to/"
 done

@@ -20,6 +20,8 @@ TARGET = os.path.join(ROOT, 'target/interop')
 INTERFACE = 'weir0'
 WEIR, GUEST = {4: '10.77.0.9', 6: 'fd77::9'}, {4: '10.77.0.2', 6: 'fd77::2'}
 DEVICE = {'weir': f'weir_{INTERFACE}', 'rxe': 'rxe0'}
+# Weir's device in the guest.
+GUEST_DEVICE = 'weir_eth0'
 # Of the interfaces at first; the guest's cannot become larger.
 LARGEST_MTU = 4500
 # Packets that wait for the guest: its processor is emulated.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs programs between Weir and the kernel's Soft-RoCE, in both directions, and on Soft-RoCE alone under `weir
-doctor`, and prints what passed.
+doctor`, and prints what passed. Also on Weir in the guest, beside Soft-RoCE and over a VLAN.
 
 Soft-RoCE runs in a guest: Debian's kernel in qemu, by default without KVM. Root is needed, for namespaces.
 A cell that fails only in ways that exceptions.py names counts as excepted. The exit status is 1 if a cell fails, 2 if
@@ -24,6 +24,7 @@ import lab as laboratory
 import layers
 import packets
 import trial
+import vlan
 import within
 
 # So often the guest is started again, if it no longer responds.
@@ -48,6 +49,7 @@ def main():
     options = arguments()
     plan = [(setting, cell, client) for setting, cell in cells.plan(options.short) for client in ('rxe', 'weir')]
     plan += [(setting, cell, 'rxe') for setting, cell in layers.plan(options.short)]
+    plan += [(setting, cell, 'weir') for setting, cell in vlan.plan()]
     plan = [entry for entry in plan if re.search(options.only, name(*entry))]
     if options.list:
         print(*(name(*entry) for entry in plan), sep='\n')
@@ -95,17 +97,19 @@ def run(options, plan, folders, results, kinds):
     """Runs all cells of a plan; starts another guest if one no longer responds."""
     (kernel, folder), left, restarts = folders, list(plan), 0
     tools = tools_of(options.tools, folder)
-    archive = laboratory.pack(kernel, [*tools, options.weir, layer_of(options.tools)])
+    archive = laboratory.pack(kernel, [*tools, options.weir, *libraries_of(options.tools)])
     while left:
         running, begin = None, time.monotonic()
         try:
             with laboratory.Lab(kernel, archive, tools, options.accelerator) as lab:
                 report(options, f'The guest has started within {time.monotonic() - begin:.1f} s.')
                 bench, inner = trial.Bench(lab, options.weir, folder), within.Within(lab, folder)
+                tagged = vlan.Vlan(lab, folder)
                 while left:
                     begin = time.monotonic()
                     running = left.pop(0)
-                    result = (inner if running[1].within else bench).run(*running)
+                    cell = running[1]
+                    result = (inner if cell.within else tagged if cell.vlan else bench).run(*running)
                     running = None
                     results.append(result)
                     kinds |= bench.kinds
@@ -131,12 +135,13 @@ def tools_of(folder, results):
     return [os.path.join(folder, 'weir-verify'), unreliable]
 
 
-def layer_of(folder):
-    """The library that `weir doctor` preloads."""
-    path = os.path.join(folder, 'libweir-layer.so')
-    if not os.path.exists(path):
-        raise laboratory.Failure(f'{path} does not exist: make lib builds it into target/weir')
-    return path
+def libraries_of(folder):
+    """The library of verbs, and the one that `weir doctor` preloads."""
+    paths = [os.path.join(folder, name) for name in ('libibverbs.so.1', 'libweir-layer.so')]
+    for path in paths:
+        if not os.path.exists(path):
+            raise laboratory.Failure(f'{path} does not exist: make lib builds it into target/weir')
+    return paths
 
 
 def report(options, text):

@@ -53,6 +53,8 @@ class Result:
     seen: list = dataclasses.field(default_factory=list)
 
     def name(self):
+        if self.cell.vlan:
+            return self.cell.name
         server = 'weir' if self.client == 'rxe' and not self.cell.within else 'rxe'
         return f'{self.cell.name}, {self.client} to {server}, {self.setting}'
 
@@ -111,13 +113,15 @@ class Bench:
         fences = '-f' if server == 'weir' else ''
         lossy = f'-l {fences}' if setting.loss else ''
         gid = str(self.weir_gid(setting.ip)) if side == 'weir' else str(self.lab.gids[setting.ip])
-        words = {'dev': laboratory.DEVICE[side], 'gid': gid, 'mtu': setting.mtu, 'port': cells.PORT,
+        on_weir = side == 'rxe' and cell.beside
+        device = laboratory.GUEST_DEVICE if on_weir else laboratory.DEVICE[side]
+        words = {'dev': device, 'gid': gid, 'mtu': setting.mtu, 'port': cells.PORT,
                  'datagram': min(setting.mtu, 1024), 'lossy': lossy, 'count': 10 if setting.loss else 100,
                  'most': 16384 if setting.loss else 65536,
                  # The programs' own TCP connection uses IPv4.
                  'host': addresses[4], 'address': addresses[setting.ip]}
         line = f'{cell.line} {cell.server if side == server else cell.client}'
-        return line.format(**words)
+        return ('weir run --log warn -- ' if on_weir else '') + line.format(**words)
 
     def weir_gid(self, ip):
         """The index of this side's address; `weir devices` says it."""
