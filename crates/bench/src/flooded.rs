@@ -1,40 +1,21 @@
 //! `weir bench flooded`: a transfer while a third host floods both sides with forged packets, against the same transfer
 //! while the same number of packets goes to a closed port, which only the kernels see, and against the transfer alone.
 
+use super::beside_flood::Flood;
 use super::measure::{Measurement, Runner};
 use super::mtu::MTU;
-use super::perftest::{self, Icrc, Verb};
+use super::perftest::{Icrc, Verb};
 use super::request::Request;
 use super::rows::{self, Bar, Comparison, Row};
 use super::turns;
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use std::process::ExitCode;
 use weir_stage::Stage;
-use weir_stage::flood::{self, Aim};
+use weir_stage::flood::Aim;
 
 const BAR: Bar = Bar::AtLeast(0.5);
-/// The seed of the packets: each run has the same.
-const SEED: u64 = 1;
 /// A rate that one core sends easily, packets per second.
 const PACED: u64 = 20_000;
-
-/// A flood beside a measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Flood {
-    pub aim: Aim,
-    /// Packets per second at most.
-    pub rate: Option<u64>,
-}
-
-impl Flood {
-    /// For tables.
-    pub fn name(self) -> &'static str {
-        match self.aim {
-            Aim::Transfer { .. } => "flooded",
-            Aim::ClosedPort => "beside packets to a closed port",
-        }
-    }
-}
 
 /// Measures and prints the results.
 pub fn run(request: &Request<'_>) -> Result<ExitCode> {
@@ -62,13 +43,4 @@ fn row(name: &'static str, what: &'static str, icrc: Icrc, rate: Option<u64>) ->
     let transfer = Aim::Transfer { icrc: icrc == Icrc::Always };
     let comparisons = vec![Comparison::with_bar(flooded(Aim::ClosedPort), BAR), Comparison::without_bar(alone)];
     Row::new(name, what, flooded(transfer), comparisons)
-}
-
-/// Bytes per second of a transfer beside a flood.
-pub fn bandwidth(stage: &Stage, verb: Verb, size: usize, icrc: Icrc, flood: Flood, seconds: f64) -> Result<f64> {
-    let job = |_: &_| perftest::bandwidth(stage, verb, size, icrc, false, seconds);
-    let (figure, sent) = flood::during(stage, flood.aim, SEED, flood.rate, job)?;
-    // At the least as many as in the paced flood, with room for the start of the programs.
-    ensure!(sent as f64 > PACED as f64 * seconds / 2.0, "only {sent} packets were sent");
-    Ok(figure.bytes)
 }

@@ -6,6 +6,7 @@
 //! The process that calls [`run`] is the `weir` command: benches start it again, as `weir run` or `weir bench`.
 
 mod analyze;
+mod beside_flood;
 mod busy;
 mod busy_machine;
 mod capture;

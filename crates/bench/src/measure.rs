@@ -1,9 +1,9 @@
 //! Measurements: each run gives one figure.
 
+use super::beside_flood::{self, Flood};
 use super::captured::{self, Captured, Figure};
 use super::cmtime::{self, Phase};
 use super::fabric::{self, Provider};
-use super::flooded::{self, Flood};
 use super::load::Loops;
 use super::mpi::{self, Speed, Test};
 use super::peers::{self, Over};
@@ -235,7 +235,7 @@ impl<'a> Runner<'a> {
             Perftest { verb, size, icrc, both_ways } => {
                 Ok(perftest::bandwidth(stage, verb, size, icrc, both_ways, seconds)?.bytes)
             }
-            Flooded { verb, size, icrc, flood } => flooded::bandwidth(stage, verb, size, icrc, flood, seconds),
+            Flooded { verb, size, icrc, flood } => beside_flood::bandwidth(stage, verb, size, icrc, flood, seconds),
             Raw { size, both_ways } => raw::throughput(stage, size, both_ways, seconds),
             Ucx { test, size, over } => {
                 let ucx = |n| Ok(peers::ucx(stage, over, test, size, n)?.messages);

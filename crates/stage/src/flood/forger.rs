@@ -15,7 +15,7 @@ impl Forger {
     pub fn new(stage: &Stage) -> Result<Forger> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
         // SAFETY: a system call with constants.
-        let open = || raw(|| unsafe { libc::socket(libc::AF_INET, kind, libc::IPPROTO_RAW) });
+        let open = || raw::open(|| unsafe { libc::socket(libc::AF_INET, kind, libc::IPPROTO_RAW) });
         Ok(Forger(stage.enter_third(open)??))
     }
 

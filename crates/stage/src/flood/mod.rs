@@ -1,20 +1,21 @@
 //! A hostile third host at the bridge of [`Stage::bridged`]: it sees the packets of the transfer that runs, and sends
 //! packets in between.
 
+mod datagram;
 mod forger;
 mod packets;
+mod raw;
 mod sniffer;
 
+pub use datagram::packet;
 pub use forger::Forger;
-pub use packets::{Target, hello, packet, sealed, slot_ports};
+pub use packets::{Target, hello, sealed, slot_ports};
 pub use sniffer::Sniffer;
 
 use crate::{Side, Stage, THIRD};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use fastrand::Rng;
-use std::io::Error;
 use std::net::IpAddr;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -121,14 +122,5 @@ impl<'a> Targets<'a> {
             return packet((THIRD, CLOSED), (to, CLOSED), &vec![0; random.usize(..1400)]);
         }
         self.found[random.usize(..self.found.len())].next(random)
-    }
-}
-
-/// A raw socket of a host.
-fn raw(open: impl FnOnce() -> i32) -> Result<OwnedFd> {
-    match open() {
-        -1 => Err(Error::last_os_error()).context("cannot open a raw socket"),
-        // SAFETY: the new descriptor has no other owner.
-        socket => Ok(unsafe { OwnedFd::from_raw_fd(socket) }),
     }
 }

@@ -1,6 +1,7 @@
 //! Packets of a hostile host: garbage, and packets that it forges from those that it has seen.
 
-use super::Sniffer;
+use super::datagram::{FORGED_TTL, HEADERS, packet};
+use super::sniffer::Sniffer;
 use crate::{Side, Stage, THIRD};
 use anyhow::Result;
 use fastrand::Rng;
@@ -10,26 +11,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use weir_wire::ip::Envelope;
 use weir_wire::{ICRC_LEN, ROCE_PORT, icrc};
 
-/// Bytes of an IPv4 header and a UDP header.
-pub const HEADERS: usize = 28;
-/// The time to live of packets that are forged: a sniffer knows them by it.
-pub const FORGED_TTL: u8 = 63;
 /// UDP port of slot 0, and the number of slots.
 const FIRST_PORT: u16 = 20480;
 const SLOTS: u16 = 1024;
-
-/// A packet with these addresses. The kernel fills in length and checksum of the IP header; UDP has no checksum.
-pub fn packet(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), payload: &[u8]) -> Vec<u8> {
-    let mut packet = vec![0u8; HEADERS];
-    (packet[0], packet[6], packet[8], packet[9]) = (0x45, 0x40, FORGED_TTL, libc::IPPROTO_UDP as u8);
-    packet[12..16].copy_from_slice(&from.0.octets());
-    packet[16..20].copy_from_slice(&to.0.octets());
-    packet[20..22].copy_from_slice(&from.1.to_be_bytes());
-    packet[22..24].copy_from_slice(&to.1.to_be_bytes());
-    packet[24..26].copy_from_slice(&(8 + payload.len() as u16).to_be_bytes());
-    packet.extend(payload);
-    packet
-}
 
 /// A hello that asks for an answer, answers a nonce that no process sent, and carries false values.
 pub fn hello(number: u64) -> Vec<u8> {

@@ -1,6 +1,6 @@
 //! A third host that sees the packets of a transfer, as a port mirror shows them.
 
-use super::packets::{FORGED_TTL, HEADERS};
+use super::datagram::{FORGED_TTL, HEADERS};
 use super::raw;
 use crate::{Side, Stage};
 use anyhow::Result;
@@ -16,7 +16,7 @@ impl Sniffer {
         let (family, kind) = (libc::AF_PACKET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK);
         let protocol = i32::from((libc::ETH_P_IP as u16).to_be());
         // SAFETY: system calls with constants.
-        let socket = stage.enter(side, || raw(|| unsafe { libc::socket(family, kind, protocol) }))??;
+        let socket = stage.enter(side, || raw::open(|| unsafe { libc::socket(family, kind, protocol) }))??;
         let size: i32 = 64 << 20;
         // SAFETY: passes a pointer to an int and its size.
         unsafe {
