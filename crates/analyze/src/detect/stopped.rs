@@ -33,7 +33,8 @@ pub fn findings(end: &End<'_>, exhausted: &[Finding]) -> Vec<Finding> {
         // One timeout is a lost packet, unless the silence goes on.
         let waited = end.last.saturating_sub(request.last.time);
         let silent = request.timeouts_in_row > 0 && heard < request.row_began;
-        let briefly = request.timeouts_in_row == 1 && waited < request.last.time.saturating_sub(heard).saturating_mul(8);
+        let briefly =
+            request.timeouts_in_row == 1 && waited < request.last.time.saturating_sub(heard).saturating_mul(8);
         if !silent || briefly {
             continue;
         }
