@@ -1,5 +1,5 @@
-//! Runs `tests/c/oracle.c`: random sequences of verbs against a model. `ORACLE_SEQUENCES` is their number, `ORACLE_SEED`
-//! the seed of the first.
+//! Runs `tests/c/oracle.c`: random sequences of verbs of RC, UC and UD, with and without an SRQ, against a model.
+//! `ORACLE_SEQUENCES` is their number, `ORACLE_SEED` the seed of the first.
 
 mod system;
 
@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::SystemTime;
 
 /// A few seconds.
-const SEQUENCES: &str = "400";
+const SEQUENCES: &str = "800";
 
 #[test]
 fn random_sequences_do_what_the_model_says() {
