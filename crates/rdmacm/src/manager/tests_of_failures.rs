@@ -1,7 +1,6 @@
 //! What the log says of connections that fail.
 
 use super::testing::*;
-use super::*;
 use crate::abi::*;
 
 /// The only line that was logged since the last call, which must have these parts.
