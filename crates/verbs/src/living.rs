@@ -10,7 +10,7 @@ use crate::context;
 use crate::ffi::{self, EINVAL};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use weir_device::{Errno, OwnerProcess, PerProcess, headroom, refused, with_room};
+use weir_device::{Errno, OwnerProcess, PerProcess, headroom, is_pinning, refused, with_room};
 
 /// A structure of verbs.h that a call creates and another one destroys.
 pub trait Object {
@@ -104,17 +104,12 @@ pub fn check<T: Object>(object: *const T, verb: &str) -> Result<(), Errno> {
 
 /// The thread begins to destroy an object. EINVAL as for [`check`]. If the call fails, the object stays.
 ///
-/// EDEADLK in a signal handler that has interrupted another call of this thread: what that call holds would never be
-/// free. A memory hook may deregister regions at any time.
+/// EDEADLK in a signal handler that has interrupted another call of this thread, where it would wait for what that call
+/// holds. A memory hook may deregister regions in the middle of any call.
 pub fn leave<T: Object>(object: *mut T, verb: &str) -> Result<Leaving, Errno> {
-    if T::KIND != ibv_mr::KIND && ffi::is_nested() {
-        return Err(refused(
-            ffi::EDEADLK.0,
-            format_args!(
-                "{verb}: called by a signal handler that interrupted another call of this thread: call it after the \
-                 handler has returned"
-            ),
-        ));
+    let waits_for_itself = if T::KIND == ibv_mr::KIND { is_pinning() } else { ffi::is_nested() };
+    if waits_for_itself {
+        return Err(interrupts(verb));
     }
     let mut entries = living();
     let entry = entries.get_mut(&(object as usize)).filter(|entry| entry.kind == T::KIND && !entry.leaving);
@@ -135,6 +130,13 @@ fn may_be_inherited<T>(object: *const T) -> bool {
 #[cold]
 fn missing<T: Object>(verb: &str) -> Errno {
     refused(EINVAL.0, format_args!("{verb}: this {} does not exist (any more)", T::KIND))
+}
+
+#[cold]
+fn interrupts(verb: &str) -> Errno {
+    let why =
+        "it is called by a signal handler that interrupted another call of this thread: call it after the handler";
+    refused(ffi::EDEADLK.0, format_args!("{verb}: {why}"))
 }
 
 /// An object that a thread destroys.
