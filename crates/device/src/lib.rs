@@ -30,7 +30,7 @@ pub use config::device_attributes;
 pub use events::{AsyncEvent, PortEvent};
 pub use features::{Feature, features};
 pub use limits::{DeviceLimits, MAX_INLINE};
-pub use memory::pin::{is_pinning, totals as memory_totals};
+pub use memory::pin::totals as memory_totals;
 pub use memory::totals::Totals as MemoryTotals;
 pub use memory::window::WindowType;
 pub use objects::address::AddressHandle;

@@ -10,7 +10,7 @@ use crate::context;
 use crate::ffi::{self, EINVAL};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use weir_device::{Errno, OwnerProcess, PerProcess, headroom, is_pinning, refused, with_room};
+use weir_device::{Errno, OwnerProcess, PerProcess, headroom, refused, with_room};
 
 /// A structure of verbs.h that a call creates and another one destroys.
 pub trait Object {
@@ -104,11 +104,10 @@ pub fn check<T: Object>(object: *const T, verb: &str) -> Result<(), Errno> {
 
 /// The thread begins to destroy an object. EINVAL as for [`check`]. If the call fails, the object stays.
 ///
-/// EDEADLK in a signal handler that has interrupted another call of this thread, where it would wait for what that call
-/// holds. A memory hook may deregister regions in the middle of any call.
+/// EDEADLK in a signal handler that has interrupted a control call of this thread, or a turn: it would wait for what
+/// that call holds. Regions are excepted, because a memory hook may deregister them in the middle of any call.
 pub fn leave<T: Object>(object: *mut T, verb: &str) -> Result<Leaving, Errno> {
-    let waits_for_itself = if T::KIND == ibv_mr::KIND { is_pinning() } else { ffi::is_nested() };
-    if waits_for_itself {
+    if T::KIND != ibv_mr::KIND && ffi::is_nested() {
         return Err(interrupts(verb));
     }
     let mut entries = living();

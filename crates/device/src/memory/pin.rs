@@ -8,59 +8,12 @@ use crate::config::Memlock;
 use crate::memory::counts::{Counts, Spare};
 use crate::memory::populate::populate;
 use crate::memory::totals::Totals;
-use crate::os::locks::{LeafGuard, LeafMutex};
+use crate::os::locks::LeafMutex;
 use crate::os::per_process::PerProcess;
 use crate::stat::sheet;
-use std::cell::Cell;
-use std::ops::{Deref, DerefMut};
 
 /// What the regions of this process pin. A forked child inherits no locked pages, and no region of its own.
 static PINNING: PerProcess<LeafMutex<Pinning>> = PerProcess::new();
-
-thread_local! {
-    /// This thread holds the lock of `PINNING`, or is about to take it.
-    static PINS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Returns whether this thread is locking or unlocking pages. A signal handler of the program that runs meanwhile cannot
-/// deregister a region.
-pub fn is_pinning() -> bool {
-    PINS.get()
-}
-
-/// Access to `PINNING`. The members are dropped in this order.
-struct Access {
-    guard: LeafGuard<'static, Pinning>,
-    _pins: Pins,
-}
-
-struct Pins;
-
-impl Drop for Pins {
-    fn drop(&mut self) {
-        PINS.set(false);
-    }
-}
-
-fn pinning() -> Access {
-    PINS.set(true);
-    let _pins = Pins;
-    Access { guard: PINNING.get().lock(), _pins }
-}
-
-impl Deref for Access {
-    type Target = Pinning;
-
-    fn deref(&self) -> &Pinning {
-        &self.guard
-    }
-}
-
-impl DerefMut for Access {
-    fn deref_mut(&mut self) -> &mut Pinning {
-        &mut self.guard
-    }
-}
 
 #[derive(Default)]
 struct Pinning {
@@ -78,7 +31,7 @@ pub fn pin(addr: u64, len: u64, write: bool, memlock: Memlock) -> Result<Pinned,
         return Err(Errno(libc::EFAULT));
     }
     let mut spare = Spare::new();
-    let mut pinning = pinning();
+    let mut pinning = PINNING.get().lock();
     // SAFETY: locking pages does not change their contents or mapping.
     let locked = start < end && unsafe { libc::mlock(start as *const libc::c_void, (end - start) as usize) } == 0;
     if !locked && memlock == Memlock::Strict && start < end {
@@ -91,17 +44,17 @@ pub fn pin(addr: u64, len: u64, write: bool, memlock: Memlock) -> Result<Pinned,
 
 /// A registration has succeeded: of memory that is pinned, or on-demand.
 pub fn count_registration(on_demand: bool) {
-    pinning().change(|totals| totals.register(on_demand));
+    PINNING.get().lock().change(|totals| totals.register(on_demand));
 }
 
 /// What this process has pinned and registered.
 pub fn totals() -> Totals {
-    pinning().totals
+    PINNING.get().lock().totals
 }
 
 /// Other processes see the totals of this process here from now on.
 pub fn show(shown: &'static sheet::Memory) {
-    pinning().show(shown);
+    PINNING.get().lock().show(shown);
 }
 
 impl Pinning {
@@ -140,7 +93,7 @@ pub struct Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        let mut pinning = pinning();
+        let mut pinning = PINNING.get().lock();
         pinning.remove(self.start, self.end, self.locked, &mut self.spare, |start, end| {
             // SAFETY: unlocking pages, mapped or not, touches no memory.
             unsafe { libc::munlock(start as *const libc::c_void, (end - start) as usize) };
@@ -161,14 +114,6 @@ mod tests {
     use super::*;
     use crate::memory::copy;
     use crate::stat::publish::private_sheet;
-
-    #[test]
-    fn a_thread_knows_that_it_pins() {
-        let held = pinning();
-        assert!(is_pinning() && !std::thread::spawn(is_pinning).join().unwrap());
-        drop(held);
-        assert!(!is_pinning());
-    }
 
     #[test]
     fn unmapped_memory_cannot_be_pinned() {
