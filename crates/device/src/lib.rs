@@ -48,6 +48,7 @@ pub use objects::srq::{Srq, SrqCreate, TagCreate};
 pub use objects::xrcd::Xrcd;
 pub use os::cancel::Uncancelled;
 pub use os::clock::now;
+pub use os::engine_hold::holds_engine;
 pub use os::errno::Errno;
 pub use os::grow::with_room;
 pub use os::headroom;

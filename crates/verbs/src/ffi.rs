@@ -12,20 +12,51 @@
 use crate::log;
 use crate::shortage::explain;
 use std::any::Any;
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use weir_device::{Errno, Uncancelled, headroom};
+use weir_device::{Errno, Uncancelled, headroom, holds_engine};
 
 pub const EBUSY: Errno = Errno(libc::EBUSY);
+pub const EDEADLK: Errno = Errno(libc::EDEADLK);
 pub const EINVAL: Errno = Errno(libc::EINVAL);
 pub const EIO: Errno = Errno(libc::EIO);
 pub const ENODATA: Errno = Errno(libc::ENODATA);
 pub const ENODEV: Errno = Errno(libc::ENODEV);
 pub const EOPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
 
+thread_local! {
+    /// Control calls that this thread is in.
+    static CALLS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// This thread is in a control call, until this is dropped.
+struct Call;
+
+impl Call {
+    fn begin() -> Call {
+        CALLS.set(CALLS.get() + 1);
+        Call
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        CALLS.set(CALLS.get() - 1);
+    }
+}
+
+/// Returns whether the control call in which this thread is came in the middle of another call of this thread: from a
+/// signal handler or a memory hook of the program. What that call holds is free only after it. Calls of the hot path
+/// count while they hold the engine.
+pub fn is_nested() -> bool {
+    CALLS.get() > 1 || holds_engine()
+}
+
 /// Runs the body of a control call that cannot fail. After a panic it returns `fallback` and sets errno to EIO.
 pub fn guard<R>(fallback: R, body: impl FnOnce() -> R) -> R {
     let _uncancelled = Uncancelled::new();
+    let _call = Call::begin();
     guard_hot(fallback, body)
 }
 
@@ -157,6 +188,12 @@ mod tests {
         assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EINVAL));
         assert!(object::<u8>(|| Err(ENODEV)).is_null());
         assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::ENODEV));
+    }
+
+    #[test]
+    fn a_call_within_a_call_is_nested() {
+        let nested = || guard(true, is_nested);
+        assert!(!nested() && guard(false, nested) && !nested());
     }
 
     #[test]

@@ -103,7 +103,13 @@ pub fn check<T: Object>(object: *const T, verb: &str) -> Result<(), Errno> {
 }
 
 /// The thread begins to destroy an object. EINVAL as for [`check`]. If the call fails, the object stays.
+///
+/// EDEADLK in a signal handler that has interrupted a control call of this thread, or a turn: it would wait for what
+/// that call holds. Regions are excepted, because a memory hook may deregister them in the middle of any call.
 pub fn leave<T: Object>(object: *mut T, verb: &str) -> Result<Leaving, Errno> {
+    if T::KIND != ibv_mr::KIND && ffi::is_nested() {
+        return Err(interrupts(verb));
+    }
     let mut entries = living();
     let entry = entries.get_mut(&(object as usize)).filter(|entry| entry.kind == T::KIND && !entry.leaving);
     // A context that waits for its objects is closed already.
@@ -123,6 +129,13 @@ fn may_be_inherited<T>(object: *const T) -> bool {
 #[cold]
 fn missing<T: Object>(verb: &str) -> Errno {
     refused(EINVAL.0, format_args!("{verb}: this {} does not exist (any more)", T::KIND))
+}
+
+#[cold]
+fn interrupts(verb: &str) -> Errno {
+    let why =
+        "it is called by a signal handler that interrupted another call of this thread: call it after the handler";
+    refused(ffi::EDEADLK.0, format_args!("{verb}: {why}"))
 }
 
 /// An object that a thread destroys.
@@ -186,6 +199,19 @@ mod tests {
 
     fn pd_of(context: *mut ibv_context) -> *mut ibv_pd {
         object(|| Ok(Box::into_raw(Box::new(ibv_pd { context, handle: 0 }))))
+    }
+
+    #[test]
+    fn within_another_call_only_regions_are_destroyed() {
+        let pd = pd_of(std::ptr::without_provenance_mut(16));
+        let within = |verb| ffi::guard(None, || ffi::guard(None, || leave(pd, verb).err()));
+        assert_eq!(within("ibv_dealloc_pd"), Some(ffi::EDEADLK));
+        let no_region = std::ptr::without_provenance_mut::<ibv_mr>(24);
+        let region = ffi::guard(None, || ffi::guard(None, || leave(no_region, "ibv_dereg_mr").err()));
+        assert_eq!(region, Some(EINVAL), "it does not exist");
+        drop(leave(pd, "ibv_dealloc_pd").unwrap().done());
+        // SAFETY: from `Box::into_raw`.
+        drop(unsafe { Box::from_raw(pd) });
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::SystemTime;
 
 /// A few seconds.
-const SEQUENCES: &str = "800";
+const SEQUENCES: &str = "500";
 
 #[test]
 fn random_sequences_do_what_the_model_says() {
