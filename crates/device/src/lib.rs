@@ -57,7 +57,6 @@ pub use os::panics::{is_known, panicked, watched};
 pub use os::per_process::{OnceInherited, PerProcess};
 pub use os::process::{OwnerProcess, gains_privileges};
 pub use os::refused::refused;
-pub use os::refused::warn_refused;
 pub use os::threads::spawn;
 pub use os::{descriptors, epoll};
 pub use paging::Advice;

@@ -65,8 +65,6 @@ pub trait Host: Send {
     fn ports(&self) -> RangeInclusive<u16>;
     /// Returns whether this process may bind a port: EACCES if not.
     fn may_bind(&self, port: u16) -> bool;
-    /// Logs a warning.
-    fn warn(&mut self, text: &str);
     /// A random number.
     fn random(&mut self) -> u32;
 }

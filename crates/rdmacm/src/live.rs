@@ -339,10 +339,6 @@ impl Host for LiveHost {
         port >= self.first_unprivileged || may_bind_any()
     }
 
-    fn warn(&mut self, text: &str) {
-        weir_device::warn_refused(format_args!("{text}"));
-    }
-
     fn random(&mut self) -> u32 {
         getrandom::u32().unwrap_or_else(|_| weir_device::now().0 as u32)
     }

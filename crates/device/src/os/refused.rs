@@ -11,19 +11,13 @@ const LINES: u64 = 32;
 /// Logs why a call is refused, and returns its error.
 #[cold]
 pub fn refused(errno: i32, why: fmt::Arguments<'_>) -> Errno {
-    warn_refused(why);
-    Errno(errno)
-}
-
-/// Logs why something that the program asked for fails. Lines beyond the limit of a second are left out.
-#[cold]
-pub fn warn_refused(why: fmt::Arguments<'_>) {
     static BUDGET: Budget = Budget(AtomicU64::new(0));
     match BUDGET.take(clock::now().0 / 1_000_000_000) {
         Line::Whole => tracing::warn!("{why}"),
         Line::Last => tracing::warn!("{why} (further refused calls of this second are not logged)"),
         Line::None => {}
     }
+    Errno(errno)
 }
 
 /// Logs why a value is refused that is over a limit which programs find by trying, and returns EINVAL: verbs have no

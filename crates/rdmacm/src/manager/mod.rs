@@ -7,7 +7,6 @@ mod attributes;
 mod connect;
 mod end;
 mod ending;
-mod failures;
 pub mod id;
 mod multicast;
 mod option;
@@ -20,8 +19,6 @@ mod testing;
 mod tests;
 #[cfg(test)]
 mod tests_of_ends;
-#[cfg(test)]
-mod tests_of_failures;
 mod vanished;
 mod written;
 
@@ -243,9 +240,6 @@ impl Manager {
 
     /// Queues an event of an id, unless the program does not know the id yet.
     fn raise(&mut self, number: u32, kind: u32, status: i32, parameters: Parameters) {
-        if matches!(kind, event::ADDR_ERROR | event::UNREACHABLE | event::REJECTED) {
-            self.note_failure(number, kind, status);
-        }
         let Some(id) = self.ids.get(number).filter(|id| id.uid != 0) else { return };
         let response = abi::Event {
             uid: id.uid,

@@ -96,10 +96,7 @@ impl Manager {
         // As in the kernel, where the loopback interface has no device either: it stands for any address.
         let any = self.is_loopback_without_device(&address)?;
         let address = if any { address::any(&address, address.port()) } else { address };
-        let attached = match address::is_any(&address) {
-            true => None,
-            false => Some(self.attach(&address).map_err(|error| self.note_unbound(address, error))?),
-        };
+        let attached = if address::is_any(&address) { None } else { Some(self.attach(&address)?) };
         let id = self.ids.get_mut(number).ok_or(EINVAL)?;
         id.local = Some(address);
         let (space, owner) = self.owner(number).ok_or(EINVAL)?;
@@ -117,7 +114,7 @@ impl Manager {
             }
             Err(error) => {
                 id.local = None;
-                Err(self.note_unbound(address, error))
+                Err(error)
             }
         }
     }

@@ -31,8 +31,6 @@ pub struct Wire {
     pub no_device: bool,
     /// How long the devices take for an ACK, if not 15.
     pub ack_delay: Option<u8>,
-    /// What was logged.
-    pub warnings: Vec<String>,
     /// Each host chooses from four ports, and as many more.
     pub more_ports: u16,
 }
@@ -127,10 +125,6 @@ impl Host for Memory {
 
     fn may_bind(&self, port: u16) -> bool {
         port >= 1024
-    }
-
-    fn warn(&mut self, text: &str) {
-        self.wire.lock().unwrap().warnings.push(text.into());
     }
 
     fn random(&mut self) -> u32 {
