@@ -19,17 +19,6 @@ pub enum Handled {
     Dammed,
 }
 
-/// Why a UD QP dropped a datagram. Its sender is not told (IBTA 9.8.3.2, 9.9.3.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dropped {
-    /// Its Q_Key is not that of the QP.
-    WrongQkey,
-    /// No receive was posted.
-    NoReceive,
-    /// It is longer than its receive, or than the path MTU.
-    TooLong,
-}
-
 /// The two halves of a QP: they share the egress, and each waits for its own pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {

@@ -53,7 +53,7 @@ pub use completer::CompleterState;
 pub use completion::{Completion, Network, QpEvent, Status, WcFlags, WcOpcode};
 pub use device_attributes::{DeviceAttributes, MAX_RD_ATOMIC, OdpCaps, OdpOps};
 pub use ending::Ending;
-pub use handled::{Dropped, Handled, Side};
+pub use handled::{Handled, Side};
 pub use host::{Egress, Host, Outgoing, Payload, Queue, Refused, TaggedReceive};
 pub use limits::{InFlight, Limits, PACKET_COST, Progress};
 pub use profile::{

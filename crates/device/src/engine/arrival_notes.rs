@@ -6,7 +6,7 @@ use crate::pace::ThreadTasks;
 use crate::shared::arrival_errors::{ArrivalError, ArrivalErrorKind};
 use crate::shared::state::AdapterState;
 use weir_link::Arrival;
-use weir_transport::{Dropped, Instant, Service};
+use weir_transport::{Instant, Service};
 
 impl Engine {
     /// A packet for a QP was dropped because of its addresses. While nothing else comes from its peer, they may have been
@@ -38,17 +38,6 @@ impl Engine {
         if !heard && entry.connection.is_unheard() {
             self.note(adapter, ArrivalErrorKind::NoHello, (index, arrival), now);
         }
-    }
-
-    /// A UD QP has dropped a datagram.
-    #[cold]
-    pub(super) fn note_dropped(&self, adapter: &AdapterState, dropped: Dropped, at: (u16, &Arrival), now: Instant) {
-        let kind = match dropped {
-            Dropped::WrongQkey => ArrivalErrorKind::WrongQkey,
-            Dropped::NoReceive => ArrivalErrorKind::NoReceive,
-            Dropped::TooLong => ArrivalErrorKind::TooLong,
-        };
-        self.note(adapter, kind, at, now);
     }
 
     fn note(&self, adapter: &AdapterState, kind: ArrivalErrorKind, (index, arrival): (u16, &Arrival), now: Instant) {

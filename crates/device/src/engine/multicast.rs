@@ -98,9 +98,6 @@ impl Engine {
                 self.hold(index, side, Waiting { psn, datagram, header, over_links: false });
             }
             self.after(index, &mut protocol);
-            if let Some(dropped) = protocol.take_dropped_datagram() {
-                self.note_dropped(adapter, dropped, (index, arrival), now);
-            }
         }
     }
 

@@ -121,11 +121,7 @@ impl Engine {
                 next = datagrams.next_if(|(_, datagram)| destination(datagram) == Some(dest));
             }
             self.after(index, &mut protocol);
-            let dropped = protocol.take_dropped_datagram();
             drop(protocol);
-            if let Some(dropped) = dropped {
-                self.note_dropped(adapter, dropped, (index, arrival), now);
-            }
             if checks.changed.get() {
                 self.note_wrong_icrc(adapter, (index, arrival), now);
             }

@@ -1,5 +1,5 @@
-//! Log messages about packets that reach a QP changed, from another address, or by the wrong port, and about datagrams that
-//! a UD QP drops: what came, why that may be, and what to do. Each kind is reported once a minute. The engine's thread writes the log, so that a slow
+//! Log messages about packets that reach a QP changed, from another address, or by the wrong port: what came, why that
+//! may be, and what to do. Each kind is reported once a minute. The engine's thread writes the log, so that a slow
 //! terminal delays no program.
 
 use crate::os::locks::LeafMutex;
@@ -31,12 +31,6 @@ pub enum ArrivalErrorKind {
     Changed,
     /// A Weir process sends to port 4791, because no hello passes between the ports of the slots.
     NoHello,
-    /// A datagram with another Q_Key.
-    WrongQkey,
-    /// A datagram for which no receive was posted.
-    NoReceive,
-    /// A datagram that is longer than its receive.
-    TooLong,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -46,7 +40,7 @@ struct Noted {
     next: Instant,
 }
 
-const KINDS: usize = 6;
+const KINDS: usize = 3;
 /// Between two messages of a kind, ns.
 const AGAIN: u64 = 60_000_000_000;
 
@@ -98,18 +92,6 @@ fn text(error: &ArrivalError, device: &str) -> String {
              come: a firewall drops them. Packets go by port {ROCE_PORT}, which is slower. Open UDP ports 20480 to \
              21503, both ways"
         ),
-        ArrivalErrorKind::WrongQkey => format!(
-            "{device}, QP {qp:#08x}: datagrams from {from} have another Q_Key, and are dropped. Set the same qkey on \
-             both sides: the sender's wr.ud.remote_qkey, this QP's qkey (ibv_modify_qp with IBV_QP_QKEY)"
-        ),
-        ArrivalErrorKind::NoReceive => format!(
-            "{device}, QP {qp:#08x}: datagrams from {from} find no posted receive, and are dropped. Post more receives, \
-             or post them sooner: UD has no flow control"
-        ),
-        ArrivalErrorKind::TooLong => format!(
-            "{device}, QP {qp:#08x}: datagrams from {from} are longer than the receive, and are dropped. Post receives with \
-             room for the message and the 40 bytes of the GRH before it"
-        ),
     }
 }
 
@@ -128,9 +110,6 @@ mod tests {
         for (kind, parts) in [
             (Translated, ["from 10.9.8.7:20490", "peer is at 192.168.1.2", "tunnel"]),
             (Changed, ["from 10.9.8.7:20490", "wrong ICRC", "tunnel"]),
-            (WrongQkey, ["from 10.9.8.7:20490", "another Q_Key", "remote_qkey"]),
-            (NoReceive, ["from 10.9.8.7:20490", "no posted receive", "Post more"]),
-            (TooLong, ["from 10.9.8.7:20490", "longer than the receive", "40 bytes"]),
             (NoHello, ["from UDP port 20490", "peer at 192.168.1.2", "Open UDP ports"]),
         ] {
             let text = text(&error(kind), "weir_eth0");

@@ -4,7 +4,7 @@ use super::Qp;
 use crate::ending::Ending;
 use crate::requester::Failure;
 use crate::responder::{Fatal, GRH_LEN};
-use crate::{Dropped, Egress, Handled, Host, Instant, Limits, Mtu, Progress, QpEvent, QpState};
+use crate::{Egress, Handled, Host, Instant, Limits, Mtu, Progress, QpEvent, QpState};
 use weir_wire::{Bth, Operation, Packet, Service};
 
 /// Without ACKs nothing would reopen a window: only the egress limits the sender.
@@ -36,12 +36,6 @@ impl Qp {
             Ok(handled) => handled,
             Err(fatal) => self.fail_receive(fatal, host),
         }
-    }
-
-    /// UD: why the last datagram was dropped, once.
-    #[inline]
-    pub fn take_dropped_datagram(&mut self) -> Option<Dropped> {
-        self.responder.take_dropped_datagram()
     }
 
     /// Raw: sets the bytes of the longest Ethernet frame that may be sent. Call it before any post.

@@ -6,7 +6,7 @@ use super::{Fatal, Responder, Waits};
 use crate::completion::vendor;
 use crate::config::Config;
 use crate::recv_queue::{Received, RecvQueue};
-use crate::{Dropped, Handled, Host, Network, Status, WcOpcode};
+use crate::{Handled, Host, Network, Status, WcOpcode};
 use weir_wire::{Deth, ImmDt, Packet};
 
 /// Bytes of the network header that precedes a received datagram (IBTA 11.4.1.2): an IPv6 header, or 20 unused bytes
@@ -32,20 +32,17 @@ impl Responder {
         }
         let headers = &packet.headers;
         let Some(deth) = headers.get::<Deth>().filter(|deth| deth.qkey.get() == config.attr.qkey) else {
-            return Ok(self.drop_datagram(Dropped::WrongQkey));
+            return Ok(Handled::Done);
         };
         let length = GRH_LEN + packet.payload.len();
-        if packet.payload.len() > config.mtu {
-            return Ok(self.drop_datagram(Dropped::TooLong));
-        }
-        if !queue.ready(host) {
-            return Ok(self.drop_datagram(Dropped::NoReceive));
+        if packet.payload.len() > config.mtu || !queue.ready(host) {
+            return Ok(Handled::Done);
         }
         if length as u64 > queue.room() {
             if queue.is_shared() {
                 queue.fail(host, config, Status::LocalLength, vendor::TOO_LONG);
             }
-            return Ok(self.drop_datagram(Dropped::TooLong));
+            return Ok(Handled::Done);
         }
         let scattered = host.scatter(queue.sges(), 0, network_header).and_then(|()| match packet.payload {
             [] => Ok(()),
@@ -66,18 +63,6 @@ impl Responder {
         };
         queue.complete(host, config, received);
         Ok(Handled::Done)
-    }
-
-    #[cold]
-    fn drop_datagram(&mut self, why: Dropped) -> Handled {
-        self.dropped_datagram = Some(why);
-        Handled::Done
-    }
-
-    /// Why the last datagram was dropped, once.
-    #[inline]
-    pub fn take_dropped_datagram(&mut self) -> Option<Dropped> {
-        self.dropped_datagram.take()
     }
 }
 

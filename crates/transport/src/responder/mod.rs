@@ -27,7 +27,7 @@ use crate::config::Config;
 use crate::early::Early;
 use crate::quirk::Chance;
 use crate::recv_queue::RecvQueue;
-use crate::{Access, Denied, Dropped, Egress, Handled, Host, Instant, OdpOps, QpEvent, Refused, Side, Status};
+use crate::{Access, Denied, Egress, Handled, Host, Instant, OdpOps, QpEvent, Refused, Side, Status};
 use ack::{Covered, Owed};
 pub use datagram::GRH_LEN;
 use opcode_order::Message;
@@ -122,8 +122,6 @@ pub(crate) struct Responder {
     waits: Waits,
     /// Requests were dropped while a response waited for a page.
     dropped: bool,
-    /// Why the last datagram was dropped, until it is asked for.
-    dropped_datagram: Option<Dropped>,
     held_acks: HeldAcks,
     chance: Chance,
     /// Nothing is sent before this time: the next response is delayed.
