@@ -170,10 +170,17 @@ static void rules(void)
 	struct ibv_flow_attr sniffer = { .type = IBV_FLOW_ATTR_SNIFFER, .port = 1 };
 	struct ibv_counters_init_attr none = { 0 };
 	struct ibv_counters *counters = ibv_create_counters(context, &none);
-	struct ibv_qp *qp = qp_of(IBV_QPT_RAW_PACKET, NULL, 1);
+	struct ibv_qp *qp;
 	struct ibv_flow *flow;
 	int made;
 
+	/* Before the device has a packet socket. */
+	if (setegid(65534) || seteuid(65534))
+		return;
+	NO_OBJECT("raw QP without the right", qp_of(IBV_QPT_RAW_PACKET, NULL, 1));
+	if (seteuid(0) || setegid(0))
+		return;
+	qp = qp_of(IBV_QPT_RAW_PACKET, NULL, 1);
 	NO_OBJECT("rule of port 2", ibv_create_flow(qp, &port));
 	NO_OBJECT("sniffer", ibv_create_flow(qp, &sniffer));
 	count.counters = counters;
@@ -190,11 +197,6 @@ static void rules(void)
 	ibv_destroy_flow(flow);
 	ibv_destroy_counters(counters);
 	ibv_destroy_qp(qp);
-	if (setegid(65534) || seteuid(65534))
-		return;
-	NO_OBJECT("raw QP without the right", qp_of(IBV_QPT_RAW_PACKET, NULL, 1));
-	if (seteuid(0) || setegid(0))
-		return;
 }
 
 /* The status of the next completion. */

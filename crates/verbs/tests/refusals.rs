@@ -33,18 +33,22 @@ const REFUSALS: &[(&str, i32, &str)] = &[
     ("AH of port 2", libc::EINVAL, "address handle: there is no port 2: the device has port 1"),
     ("QP of a group", libc::EBUSY, "destroy: it is attached to a multicast group: ibv_detach_mcast first"),
     ("rule of a UD QP", libc::EOPNOTSUPP, "steering rule: only QPs of type IBV_QPT_RAW_PACKET have them"),
-    ("devices without descriptors", libc::EMFILE, "because no descriptor is free: raise the limit (`ulimit -n`)"),
+    (
+        "devices without descriptors",
+        libc::EMFILE,
+        "the process has no free file descriptor, it may have 0. Raise `ulimit -n`",
+    ),
     ("QP of the parent", libc::EIO, " is a forked child and uses objects of its parent: all such calls fail with EIO"),
 ];
 
 /// The same of steering rules.
 const RULES: &[(&str, i32, &str)] = &[
+    ("raw QP without the right", libc::EPERM, "frames of an interface need CAP_NET_RAW: run as root"),
     ("rule of port 2", libc::EINVAL, "steering rule: comp_mask is 0 and port is 1, the only port"),
     ("sniffer", libc::EOPNOTSUPP, "ALL_DEFAULT or MC_DEFAULT: there is no sniffer"),
     ("one rule more", libc::ENOMEM, "steering rule: a device has 1024 at most: destroy others first"),
     ("counters in use", libc::EBUSY, "counters: destroy: steering rules have them: ibv_destroy_flow first"),
     ("QP with a rule", libc::EBUSY, "destroy: it has steering rules: ibv_destroy_flow first"),
-    ("raw QP without the right", libc::EPERM, "frames of an interface need CAP_NET_RAW: run as root"),
 ];
 
 /// Runs the program; returns whether it succeeds, what it prints, and the lines of the log.

@@ -61,7 +61,7 @@ impl Adapter {
         panics::set_fail_all(&FAIL_ALL);
         fork::install_handlers();
         let _guard = DescriptorGuard::begin();
-        let mut netlink = Netlink::open().map_err(interfaces::no_descriptor)?;
+        let mut netlink = Netlink::open()?;
         let Some(device) = interfaces::device(&mut netlink, name)? else {
             refused(
                 libc::ENODEV,
@@ -72,8 +72,7 @@ impl Adapter {
             interfaces::unusable_interfaces()?.iter().for_each(|why| tracing::warn!("{why}"));
             return Err(Errno(libc::ENODEV));
         };
-        let started = Self::start(device, netlink, profile).map_err(interfaces::no_descriptor)?;
-        let adapter = Arc::new(started);
+        let adapter = Arc::new(Self::start(device, netlink, profile)?);
         thread::start(&adapter).map_err(|error| {
             adapter.refuse(error.0, format_args!("no thread can be started: raise the limit (`ulimit -u`)"))
         })?;

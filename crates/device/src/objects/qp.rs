@@ -464,7 +464,6 @@ impl Qp {
 fn no_packet_socket(pd: &Pd, error: Errno) -> Errno {
     let why = match error.0 {
         libc::EPERM => "frames of an interface need CAP_NET_RAW: run as root, or `setcap cap_net_raw+ep PROGRAM`",
-        libc::EMFILE | libc::ENFILE => "no descriptor is free: raise the limit (`ulimit -n`)",
         _ => "the kernel gives no packet socket",
     };
     let cause = std::io::Error::from_raw_os_error(error.0);

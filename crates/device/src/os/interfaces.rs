@@ -7,7 +7,6 @@ use crate::os::device_info::{HEADERS, down};
 use crate::os::gid_table::{self, Owner};
 use crate::os::joined;
 use crate::os::netlink::{Link, Netlink};
-use crate::os::refused::refused;
 use std::net::IpAddr;
 use weir_link::DisabledFeatures;
 use weir_links::Interfaces;
@@ -22,27 +21,12 @@ pub const ALL_INTERFACES: &str = "all";
 /// device, or all. Error: the interfaces cannot be queried, for example EMFILE.
 pub fn devices() -> Result<Vec<DeviceInfo>, Errno> {
     let (wanted, joins) = Config::shown_from_env();
-    let mut netlink = Netlink::open().map_err(no_descriptor)?;
-    let mut devices = shown(all(&mut netlink)?, wanted.as_deref(), joins);
+    let mut devices = shown(all(&mut Netlink::open()?)?, wanted.as_deref(), joins);
     let shared = shared_notes();
     for device in &mut devices {
         device.notes.splice(..0, shared.iter().cloned());
     }
     Ok(devices)
-}
-
-/// Logs that no descriptor is free, if that is the error. Returns it.
-#[cold]
-pub fn no_descriptor(error: Errno) -> Errno {
-    match error.0 {
-        libc::EMFILE | libc::ENFILE => refused(
-            error.0,
-            format_args!(
-                "the devices cannot be listed or opened, because no descriptor is free: raise the limit (`ulimit -n`)"
-            ),
-        ),
-        _ => error,
-    }
 }
 
 /// `joins`: interfaces are used as one.

@@ -50,7 +50,7 @@ impl OwnerProcess {
 /// A forked child uses an object of its parent. Takes no lock.
 #[cold]
 fn used_in_child(name: String) -> Errno {
-    /// The forked child that has its line.
+    /// The forked child that the log has named.
     static TOLD: AtomicU32 = AtomicU32::new(0);
     if TOLD.swap(generation(), Ordering::Relaxed) == generation() {
         return Errno(libc::EIO);
