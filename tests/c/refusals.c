@@ -1,11 +1,17 @@
 /* Calls that are refused, one after another: each prints its name and errno. The log says why, which the caller of this program
  * looks at.
  *
- *   refusals DEVICE */
+ *   refusals DEVICE
+ *   refusals DEVICE rules    of steering rules: needs CAP_NET_RAW
+ *   refusals DEVICE dropped  messages of UD and UC that are dropped
+ *   refusals DEVICE faults   a request that WEIR_FAULTS makes fail: prints the status of its completion */
 #include "setup.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static struct ibv_context *context;
 static struct ibv_pd *pd;
@@ -111,8 +117,170 @@ static void datagrams(const union ibv_gid *gid, int index)
 	ibv_destroy_qp(qp);
 }
 
+/* At the limit of descriptors. */
+static void descriptors(void)
+{
+	struct rlimit all, none;
+
+	getrlimit(RLIMIT_NOFILE, &all);
+	none = all;
+	none.rlim_cur = 0;
+	setrlimit(RLIMIT_NOFILE, &none);
+	NO_OBJECT("devices without descriptors", ibv_get_device_list(NULL));
+	setrlimit(RLIMIT_NOFILE, &all);
+}
+
+/* A child uses objects of its parent: the first call has a line. */
+static void forked(void)
+{
+	struct ibv_qp *qp = qp_of(IBV_QPT_RC, NULL, 1);
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	int status;
+
+	fflush(stdout);
+	if (!fork()) {
+		refused("QP of the parent", ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+		if (ibv_create_cq(context, 1, NULL, NULL, 0))
+			_exit(1);
+		fflush(stdout);
+		_exit(0);
+	}
+	if (wait(&status) < 0 || status)
+		refused("child", status);
+	ibv_destroy_qp(qp);
+}
+
+static void no_rule(void)
+{
+	struct ibv_flow_attr attr = { .type = IBV_FLOW_ATTR_ALL_DEFAULT, .port = 1 };
+	struct ibv_qp *qp = qp_of(IBV_QPT_UD, NULL, 1);
+
+	NO_OBJECT("rule of a UD QP", ibv_create_flow(qp, &attr));
+	ibv_destroy_qp(qp);
+}
+
+static void rules(void)
+{
+	enum { MANY = 2000 };
+	static struct ibv_flow *flows[MANY];
+	struct ibv_flow_attr attr = { .type = IBV_FLOW_ATTR_NORMAL, .port = 1, .num_of_specs = 1 };
+	struct ibv_flow_spec_counter_action count = { .type = IBV_FLOW_SPEC_ACTION_COUNT, .size = sizeof count };
+	unsigned char rule[sizeof attr + sizeof count] __attribute__((aligned(8)));
+	struct ibv_flow_attr port = { .type = IBV_FLOW_ATTR_ALL_DEFAULT, .port = 2 };
+	struct ibv_flow_attr sniffer = { .type = IBV_FLOW_ATTR_SNIFFER, .port = 1 };
+	struct ibv_counters_init_attr none = { 0 };
+	struct ibv_counters *counters = ibv_create_counters(context, &none);
+	struct ibv_qp *qp;
+	struct ibv_flow *flow;
+	int made;
+
+	/* Before the device has a packet socket. */
+	if (setegid(65534) || seteuid(65534))
+		return;
+	NO_OBJECT("raw QP without the right", qp_of(IBV_QPT_RAW_PACKET, NULL, 1));
+	if (seteuid(0) || setegid(0))
+		return;
+	qp = qp_of(IBV_QPT_RAW_PACKET, NULL, 1);
+	NO_OBJECT("rule of port 2", ibv_create_flow(qp, &port));
+	NO_OBJECT("sniffer", ibv_create_flow(qp, &sniffer));
+	count.counters = counters;
+	memcpy(rule, &attr, sizeof attr);
+	memcpy(rule + sizeof attr, &count, sizeof count);
+	for (made = 0; made < MANY && (flows[made] = ibv_create_flow(qp, (void *)rule)); made++)
+		;
+	refused("one rule more", errno);
+	while (made > 0)
+		ibv_destroy_flow(flows[--made]);
+	flow = ibv_create_flow(qp, (void *)rule);
+	refused("counters in use", ibv_destroy_counters(counters));
+	refused("QP with a rule", ibv_destroy_qp(qp));
+	ibv_destroy_flow(flow);
+	ibv_destroy_counters(counters);
+	ibv_destroy_qp(qp);
+}
+
+/* The status of the next completion. */
+static int next_status(void)
+{
+	struct ibv_wc wc;
+
+	while (!ibv_poll_cq(cq, 1, &wc))
+		;
+	return wc.status;
+}
+
+static void send(struct ibv_qp *qp, struct ibv_send_wr wr, uint32_t lkey, uint32_t length)
+{
+	struct ibv_sge sge = { .addr = (uintptr_t)memory, .length = length, .lkey = lkey };
+	struct ibv_send_wr *bad;
+
+	wr.sg_list = &sge;
+	wr.num_sge = 1;
+	wr.send_flags = IBV_SEND_SIGNALED;
+	if (ibv_post_send(qp, &wr, &bad) || next_status())
+		refused("send", -1);
+}
+
+static void receive(struct ibv_qp *qp, uint32_t lkey, uint32_t length)
+{
+	struct ibv_sge sge = { .addr = (uintptr_t)memory + 4096, .length = length, .lkey = lkey };
+	struct ibv_recv_wr *bad, wr = { .sg_list = &sge, .num_sge = 1 };
+
+	if (ibv_post_recv(qp, &wr, &bad))
+		refused("receive", -1);
+}
+
+/* Of each kind, the log has a line once a minute. */
+static void dropped(const union ibv_gid *gid, int index)
+{
+	struct ibv_ah_attr to = { .port_num = 1, .is_global = 1, .grh = { .dgid = *gid, .sgid_index = index } };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 0x1111 };
+	struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_ah *ah = ibv_create_ah(pd, &to);
+	struct ibv_qp *qp = qp_of(IBV_QPT_UD, NULL, 1);
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND, .wr.ud = { ah, qp->qp_num, 0x2222 } };
+
+	ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+	attr.qp_state = IBV_QPS_RTR;
+	ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+	attr.qp_state = IBV_QPS_RTS;
+	ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
+	printf("%#08x\n", qp->qp_num);
+	send(qp, wr, mr->lkey, 64);
+	wr.wr.ud.remote_qkey = 0x1111;
+	send(qp, wr, mr->lkey, 64);
+	/* A send is complete when it has left: it comes before the receive is posted. */
+	sleep(1);
+	receive(qp, mr->lkey, 64);
+	send(qp, wr, mr->lkey, 64);
+	/* A thread of Weir writes the lines. */
+	sleep(2);
+	ibv_destroy_qp(qp);
+	ibv_destroy_ah(ah);
+	ibv_dereg_mr(mr);
+}
+
+static void faults(const union ibv_gid *gid, int index)
+{
+	struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_sge sge = { .addr = (uintptr_t)memory, .length = 64, .lkey = mr->lkey };
+	struct ibv_send_wr *bad, wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED };
+	struct ibv_qp *qp = qp_of(IBV_QPT_RC, NULL, 1), *peer = qp_of(IBV_QPT_RC, NULL, 1);
+	struct ibv_qp_attr attr = rc_attr(peer->qp_num, gid, index);
+
+	attr.timeout = 8;
+	attr.retry_cnt = 1;
+	if (rc_connect(qp, attr) || rc_connect(peer, rc_attr(qp->qp_num, gid, index)) || ibv_post_send(qp, &wr, &bad))
+		refused("send", -1);
+	refused("send", next_status());
+	ibv_destroy_qp(qp);
+	ibv_destroy_qp(peer);
+	ibv_dereg_mr(mr);
+}
+
 int main(int argc, char **argv)
 {
+	const char *what = argc > 2 ? argv[2] : "calls";
 	union ibv_gid gid;
 	int index;
 
@@ -123,9 +291,20 @@ int main(int argc, char **argv)
 		return 1;
 	index = best_gid(context, 1);
 	ibv_query_gid(context, 1, index, &gid);
-	queues();
-	memories();
-	windows(&gid, index);
-	datagrams(&gid, index);
+	if (!strcmp(what, "rules")) {
+		rules();
+	} else if (!strcmp(what, "dropped")) {
+		dropped(&gid, index);
+	} else if (!strcmp(what, "faults")) {
+		faults(&gid, index);
+	} else {
+		queues();
+		memories();
+		windows(&gid, index);
+		datagrams(&gid, index);
+		no_rule();
+		descriptors();
+		forked();
+	}
 	return ibv_destroy_cq(cq) || ibv_dealloc_pd(pd) || ibv_close_device(context);
 }

@@ -1,5 +1,6 @@
 //! What the connection manager needs from its surroundings: devices, routes, names, and a way for its MADs.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use weir_cm::Address;
@@ -65,6 +66,8 @@ pub trait Host: Send {
     fn ports(&self) -> RangeInclusive<u16>;
     /// Returns whether this process may bind a port: EACCES if not.
     fn may_bind(&self, port: u16) -> bool;
+    /// Writes a line to the log: something fails. Of many in a second, the first ones are written.
+    fn log(&mut self, why: fmt::Arguments<'_>);
     /// A random number.
     fn random(&mut self) -> u32;
 }

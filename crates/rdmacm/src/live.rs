@@ -3,6 +3,7 @@
 use crate::address::is_link_local;
 use crate::host::{Device, Host, is_full};
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -337,6 +338,10 @@ impl Host for LiveHost {
 
     fn may_bind(&self, port: u16) -> bool {
         port >= self.first_unprivileged || may_bind_any()
+    }
+
+    fn log(&mut self, why: fmt::Arguments<'_>) {
+        weir_device::refused(0, why);
     }
 
     fn random(&mut self) -> u32 {

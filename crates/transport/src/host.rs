@@ -24,6 +24,35 @@ pub struct TaggedReceive {
     pub sync_requested: bool,
 }
 
+/// Bytes of the network header that precedes a received datagram (IBTA 11.4.1.2): an IPv6 header, or 20 unused bytes
+/// and an IPv4 header (annex A17.4.5.1).
+pub const GRH_LEN: usize = 40;
+
+/// A message of UC or UD that is dropped without a reply.
+#[derive(Clone, Copy, Debug)]
+pub struct Dropped<'a> {
+    pub why: DropCause,
+    /// The QP that sent it.
+    pub sender: u32,
+    /// UD: the network header, which has the sender's address.
+    pub network_header: Option<&'a [u8; GRH_LEN]>,
+}
+
+/// Why a message is dropped, as far as a program can cause it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropCause {
+    /// UD: it has this Q_Key, and the QP another.
+    QKey { sent: u32, own: u32 },
+    /// No receive is posted.
+    NoReceive,
+    /// It does not fit into its receive of `room` bytes; UD: with its GRH.
+    TooLong { room: u64 },
+    /// UD: its payload is longer than the port's MTU.
+    AboveMtu { length: usize, mtu: usize },
+    /// UC: the access flags of the QP or of the memory do not allow it, or the key is wrong.
+    Refused,
+}
+
 /// Memory and queues of the process, within the QP's protection domain. Functions that copy may meet a page fault
 /// ([`Denied::PageFault`]). Functions that only check look at permissions, not at pages.
 pub trait Host {
@@ -103,6 +132,9 @@ pub trait Host {
 
     /// Takes an asynchronous event.
     fn event(&mut self, event: QpEvent);
+
+    /// A message of UC or UD is dropped.
+    fn dropped(&mut self, _message: &Dropped<'_>) {}
 }
 
 /// The location of a packet's payload.

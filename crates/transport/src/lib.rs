@@ -54,7 +54,7 @@ pub use completion::{Completion, Network, QpEvent, Status, WcFlags, WcOpcode};
 pub use device_attributes::{DeviceAttributes, MAX_RD_ATOMIC, OdpCaps, OdpOps};
 pub use ending::Ending;
 pub use handled::{Handled, Side};
-pub use host::{Egress, Host, Outgoing, Payload, Queue, Refused, TaggedReceive};
+pub use host::{DropCause, Dropped, Egress, Host, Outgoing, Payload, Queue, Refused, TaggedReceive};
 pub use limits::{InFlight, Limits, PACKET_COST, Progress};
 pub use profile::{
     AckTimeout, Adaptive, Delay, Flood, HostModel, Links, PageFaults, Profile, RequesterFaults, ResponderFaults,

@@ -100,8 +100,17 @@ pub unsafe fn own<'a>(context: *const ibv_context) -> &'a ContextOwn {
 pub unsafe fn own_checked<'a>(context: *const ibv_context) -> Result<&'a ContextOwn, Errno> {
     // SAFETY: guaranteed by the caller.
     let own = unsafe { own(context) };
-    own.owner_process.check()?;
+    own.owner_process.check(|| own.info.name.clone())?;
     Ok(own)
+}
+
+/// The name of a context's device.
+///
+/// # Safety
+/// As for [`own`].
+pub unsafe fn name(context: *const ibv_context) -> String {
+    // SAFETY: guaranteed by the caller.
+    unsafe { own(context) }.info.name.clone()
 }
 
 /// Whether this process is a forked child of the process that opened the device.

@@ -317,7 +317,8 @@ pub unsafe fn own<'a>(cq: *const ibv_cq) -> &'a CqOwn {
 pub unsafe fn own_checked<'a>(cq: *const ibv_cq) -> Result<&'a CqOwn, Errno> {
     // SAFETY: guaranteed by the caller.
     let own = unsafe { own(cq) };
-    own.owner_process.check()?;
+    // SAFETY: as above; its context outlives it.
+    own.owner_process.check(|| unsafe { context::name((*cq).context) })?;
     Ok(own)
 }
 

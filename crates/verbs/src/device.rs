@@ -4,11 +4,11 @@
 //! programs compare the addresses of devices from two lists.
 
 use crate::abi::*;
-use crate::ffi::{fill, guard, object, zeroed};
+use crate::ffi::{ENODEV, fill, guard, object, zeroed};
 use crate::log;
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicPtr, Ordering};
-use weir_device::DeviceInfo;
+use weir_device::{DeviceInfo, refused};
 
 /// Bytes of zeros behind each `ibv_device`. The distribution's provider libraries look for their own data there;
 /// zeros mean "not mine". They read fewer bytes than these.
@@ -46,6 +46,18 @@ pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *m
         if devices.is_empty() {
             for why in weir_device::unusable_interfaces()? {
                 tracing::warn!("no device here: {why}");
+            }
+            let hidden = weir_device::hidden_devices()?;
+            if !hidden.is_empty() {
+                let names: Vec<&str> = hidden.iter().map(|info| info.ifname.as_str()).collect();
+                refused(
+                    ENODEV.0,
+                    format_args!(
+                        "no device here: WEIR_INTERFACE or WEIR_LINKS names no interface with an address. There are: {}. Name \
+                         one, or leave the variable out (`weir devices` shows them)",
+                        names.join(", ")
+                    ),
+                );
             }
         }
         if !num_devices.is_null() {

@@ -10,8 +10,8 @@ use crate::registry::new_handle;
 use std::ffi::c_int;
 use std::mem::offset_of;
 use std::sync::Arc;
-use weir_device::Errno;
 use weir_device::steering::{self, Counter, Kind, Layer, Pattern, Rule};
+use weir_device::{Errno, refused};
 
 /// An `ibv_flow` and Weir's part of it.
 #[repr(C)]
@@ -40,7 +40,8 @@ pub unsafe extern "C" fn create_flow(qp: *mut ibv_qp, attr: *mut ibv_flow_attr) 
         // SAFETY: guaranteed by the caller.
         unsafe {
             let own = qp::own_checked(qp)?;
-            let rule = rule(&*attr)?;
+            let rule = rule(&*attr)
+                .map_err(|(errno, why)| own.device.refuse(errno.0, format_args!("steering rule: {why}")))?;
             let device = own.device.create_flow(rule)?;
             let ibv = ibv_flow { comp_mask: 0, context: (*qp).context, handle: new_handle() };
             Ok(Box::into_raw(Box::new(Flow { ibv, device })).cast())
@@ -95,7 +96,13 @@ pub unsafe extern "C" fn destroy_counters(counters: *mut ibv_counters) -> c_int 
         let leaving = leave(counters, "ibv_destroy_counters")?;
         // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
-            own(counters).check_unused()?;
+            own(counters).check_unused().map_err(|errno| {
+                let device = context::name((*counters).context);
+                refused(
+                    errno.0,
+                    format_args!("{device}: counters: destroy: steering rules have them: ibv_destroy_flow first"),
+                )
+            })?;
             let _left = leaving.done();
             bury(counters.cast::<Counters>());
         }
@@ -154,23 +161,31 @@ unsafe fn own<'a>(counters: *const ibv_counters) -> &'a Arc<steering::Counters> 
     unsafe { &(*counters.cast::<Counters>()).device }
 }
 
+/// Why a rule is refused.
+type Refusal = (Errno, &'static str);
+
 /// # Safety
 /// The specifications follow `attr`.
-unsafe fn rule(attr: &ibv_flow_attr) -> Result<Rule, Errno> {
+unsafe fn rule(attr: &ibv_flow_attr) -> Result<Rule, Refusal> {
     if attr.comp_mask != 0 || attr.port != PORT {
-        return Err(EINVAL);
+        return Err((EINVAL, "comp_mask is 0 and port is 1, the only port"));
     }
     if attr.flags & !IBV_FLOW_ATTR_FLAGS_DONT_TRAP != 0 {
-        return Err(EOPNOTSUPP);
+        return Err((EOPNOTSUPP, "of the flags, only IBV_FLOW_ATTR_FLAGS_DONT_TRAP is supported"));
     }
     let kind = match attr.r#type {
         IBV_FLOW_ATTR_NORMAL => Kind::Normal,
         IBV_FLOW_ATTR_ALL_DEFAULT => Kind::AllDefault,
         IBV_FLOW_ATTR_MC_DEFAULT => Kind::MulticastDefault,
-        _ => return Err(EOPNOTSUPP),
+        _ => {
+            return Err((
+                EOPNOTSUPP,
+                "the type is IBV_FLOW_ATTR_NORMAL, ALL_DEFAULT or MC_DEFAULT: there is no sniffer",
+            ));
+        }
     };
     if kind != Kind::Normal && attr.num_of_specs != 0 {
-        return Err(EINVAL);
+        return Err((EINVAL, "a default rule has no specifications"));
     }
     let (pattern, counters) = (Pattern::default(), Vec::new());
     let mut rule = Rule { kind, priority: attr.priority, pattern, drops: false, counters };
@@ -191,12 +206,12 @@ unsafe fn rule(attr: &ibv_flow_attr) -> Result<Rule, Errno> {
 ///
 /// # Safety
 /// The specification has as many bytes as its head says.
-unsafe fn add(rule: &mut Rule, at: *const u8, head: ibv_flow_spec_head) -> Result<(), Errno> {
+unsafe fn add(rule: &mut Rule, at: *const u8, head: ibv_flow_spec_head) -> Result<(), Refusal> {
     /// # Safety
     /// As above.
-    unsafe fn read<T: Copy>(at: *const u8, head: ibv_flow_spec_head) -> Result<T, Errno> {
+    unsafe fn read<T: Copy>(at: *const u8, head: ibv_flow_spec_head) -> Result<T, Refusal> {
         if usize::from(head.size) != size_of::<T>() {
-            return Err(EINVAL);
+            return Err((EINVAL, "the size of a specification is not that of its structure"));
         }
         // SAFETY: guaranteed by the caller.
         Ok(unsafe { at.cast::<T>().read_unaligned() })
@@ -262,7 +277,12 @@ unsafe fn add(rule: &mut Rule, at: *const u8, head: ibv_flow_spec_head) -> Resul
                 let ibv_flow_spec_counter_action { counters, .. } = read(at, head)?;
                 rule.counters.push(own(counters).clone());
             }
-            _ => return Err(EOPNOTSUPP),
+            _ => {
+                return Err((
+                    EOPNOTSUPP,
+                    "a specification is not supported: those of Ethernet, IPv4, IPv6, TCP, UDP, VXLAN, drop and count are",
+                ));
+            }
         }
     }
     Ok(())

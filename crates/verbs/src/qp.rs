@@ -160,6 +160,6 @@ pub unsafe fn own<'a>(qp: *const ibv_qp) -> &'a QpOwn {
 pub unsafe fn own_checked<'a>(qp: *const ibv_qp) -> Result<&'a QpOwn, Errno> {
     // SAFETY: guaranteed by the caller.
     let own = unsafe { own(qp) };
-    own.owner_process.check()?;
+    own.owner_process.check(|| own.device.name())?;
     Ok(own)
 }

@@ -231,7 +231,8 @@ pub unsafe fn own<'a>(srq: *const ibv_srq) -> &'a SrqOwn {
 pub unsafe fn own_checked<'a>(srq: *const ibv_srq) -> Result<&'a SrqOwn, Errno> {
     // SAFETY: guaranteed by the caller.
     let own = unsafe { own(srq) };
-    own.owner_process.check()?;
+    // SAFETY: as above; its context outlives it.
+    own.owner_process.check(|| unsafe { context::name((*srq).context) })?;
     Ok(own)
 }
 

@@ -63,12 +63,19 @@ impl Adapter {
         let _guard = DescriptorGuard::begin();
         let mut netlink = Netlink::open()?;
         let Some(device) = interfaces::device(&mut netlink, name)? else {
-            tracing::warn!("no device {name}: there is no interface of that name with an address");
+            refused(
+                libc::ENODEV,
+                format_args!(
+                    "no device {name}: its interface is gone or has no address. `weir devices` shows those there are"
+                ),
+            );
             interfaces::unusable_interfaces()?.iter().for_each(|why| tracing::warn!("{why}"));
             return Err(Errno(libc::ENODEV));
         };
         let adapter = Arc::new(Self::start(device, netlink, profile)?);
-        thread::start(&adapter)?;
+        thread::start(&adapter).map_err(|error| {
+            adapter.refuse(error.0, format_args!("no thread can be started: raise the limit (`ulimit -u`)"))
+        })?;
         descriptors::register(&adapter.descriptors());
         process_exit::begin();
         open.push(Arc::downgrade(&adapter));

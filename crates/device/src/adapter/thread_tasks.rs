@@ -44,6 +44,7 @@ impl Adapter {
         if tasks.contains(ThreadTasks::LOG) {
             self.send_errors.write_log(&self.device, self.config.disabled);
             self.arrival_errors.write_log(&self.device.name);
+            self.dropped.write_log(&self.device.name);
         }
     }
 

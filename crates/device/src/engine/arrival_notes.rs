@@ -1,7 +1,8 @@
 //! Notes for the log about packets that do not reach their QP as they should: from another address, changed on the way, or
-//! without a hello.
+//! without a hello; and about messages that QPs drop.
 
 use crate::engine::Engine;
+use crate::os::clock;
 use crate::pace::ThreadTasks;
 use crate::shared::arrival_errors::{ArrivalError, ArrivalErrorKind};
 use crate::shared::state::AdapterState;
@@ -40,6 +41,17 @@ impl Engine {
         }
     }
 
+    /// QPs have dropped messages of UC and UD.
+    #[cold]
+    pub(super) fn note_drops(&mut self, adapter: &AdapterState) {
+        let now = clock::now();
+        for note in self.completions.drops.drain(..) {
+            if adapter.dropped.note(note, now) {
+                adapter.pace.ask_thread(ThreadTasks::LOG);
+            }
+        }
+    }
+
     fn note(&self, adapter: &AdapterState, kind: ArrivalErrorKind, (index, arrival): (u16, &Arrival), now: Instant) {
         let Some(entry) = self.table.get(index) else { return };
         let peer = entry.peer.map_or(arrival.from.ip(), |peer| self.peers.get(peer).route.remote);
@@ -49,3 +61,6 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

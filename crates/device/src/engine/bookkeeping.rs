@@ -79,7 +79,10 @@ impl Engine {
     /// Moves the completions of the turn to their CQs. The log lines of failed QPs come first: a program that sees a
     /// failed completion may end at once.
     pub(super) fn publish_completions(&mut self, adapter: &AdapterState) {
-        self.endings.drain(..).for_each(|error| error.log(&adapter.device.name));
+        self.endings.drain(..).for_each(|error| error.log(&adapter.device.name, adapter.config.faults.as_ref()));
+        if !self.completions.drops.is_empty() {
+            self.note_drops(adapter);
+        }
         self.completions.publish();
     }
 

@@ -3,6 +3,7 @@
 //! A program may end as soon as it sees a completion. The peer's send must have succeeded then, so the ACK leaves
 //! first: a thread that polls meanwhile, or sleeps until an event, sees the completion only after the ACK has left.
 
+use crate::shared::drop_log::DropNote;
 use crate::shared::qp::QpShared;
 use std::sync::Arc;
 use weir_transport::{Completion, Queue};
@@ -12,6 +13,8 @@ pub struct PendingCompletions {
     items: Vec<Item>,
     /// The QPs of the items: each QP with the number of its consecutive items.
     runs: Vec<(Arc<QpShared>, usize)>,
+    /// Messages that QPs have dropped in the turn, one of each kind.
+    pub drops: Vec<DropNote>,
 }
 
 struct Item {
@@ -27,7 +30,11 @@ const RUNS: usize = 64;
 impl PendingCompletions {
     /// No completions. The lists never grow.
     pub fn new() -> PendingCompletions {
-        PendingCompletions { items: Vec::with_capacity(ITEMS), runs: Vec::with_capacity(RUNS) }
+        PendingCompletions {
+            items: Vec::with_capacity(ITEMS),
+            runs: Vec::with_capacity(RUNS),
+            drops: Vec::with_capacity(DropNote::KINDS),
+        }
     }
 
     /// A QP has completed a work request.
@@ -47,6 +54,14 @@ impl PendingCompletions {
         match self.runs.last_mut() {
             Some((last, count)) if Arc::ptr_eq(last, shared) => *count += 1,
             _ => self.runs.push((shared.clone(), 1)),
+        }
+    }
+
+    /// A QP has dropped a message.
+    #[cold]
+    pub fn dropped(&mut self, note: DropNote) {
+        if !self.drops.iter().any(|drop| drop.kind() == note.kind()) {
+            self.drops.push(note);
         }
     }
 

@@ -8,11 +8,12 @@ use crate::memory::refusal::Refusal;
 use crate::memory::window::User;
 use crate::memory::window_refusal::{WindowRefusal, WindowWhy};
 use crate::paging::invalidate;
+use crate::shared::drop_log::DropNote;
 use crate::shared::qp::QpShared;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use weir_transport::{
-    Access, AtomicOp, Bind, Completion, Denied, Host, QpEvent, Queue, Remote, Sge, Side, TaggedReceive,
+    Access, AtomicOp, Bind, Completion, Denied, Dropped, Host, QpEvent, Queue, Remote, Sge, Side, TaggedReceive,
 };
 use weir_wire::Opcode;
 
@@ -157,6 +158,12 @@ impl Host for QpHost<'_> {
             completions.publish();
         }
         self.shared.events.push(AsyncEvent::Qp { cookie: self.shared.cookie, event });
+    }
+
+    fn dropped(&mut self, message: &Dropped<'_>) {
+        if let Some(completions) = &mut self.completions {
+            completions.dropped(DropNote::new(self.shared.num, message));
+        }
     }
 }
 

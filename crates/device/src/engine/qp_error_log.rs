@@ -7,6 +7,7 @@ use crate::memory::refusal::Refusal;
 use crate::slot::{FIRST_PORT, SLOTS};
 use std::fmt;
 use std::net::IpAddr;
+use weir_link::faults::FaultSpec;
 use weir_transport::{Ending, Side, Status};
 use weir_wire::ROCE_PORT;
 
@@ -56,8 +57,19 @@ impl QpError {
     /// program may deregister a region there.
     #[cold]
     #[inline(never)]
-    pub fn log(self, device: &str) {
-        tracing::warn!("{device}, {self}");
+    pub fn log(self, device: &str, faults: Option<&FaultSpec>) {
+        match faults.filter(|_| self.may_be_injected()) {
+            None => tracing::warn!("{device}, {self}"),
+            Some(faults) => tracing::warn!(
+                "{device}, {self}. But packets are lost or changed here on purpose: WEIR_FAULTS is {faults}. Without it (the \
+                 option --faults of `weir run`) the request may succeed"
+            ),
+        }
+    }
+
+    /// Whether injected faults may be the cause.
+    fn may_be_injected(&self) -> bool {
+        matches!(self.ending.status, Status::RetryExceeded | Status::BadResponse)
     }
 }
 

@@ -142,7 +142,7 @@ impl Qp {
         }
         let adapter = &pd.context.adapter;
         if create.service == Service::Raw {
-            adapter.with_engine(|engine| engine.open_ethernet(adapter))?;
+            adapter.with_engine(|engine| engine.open_ethernet(adapter)).map_err(|error| no_packet_socket(pd, error))?;
         }
         let shared = adapter.add_qp(|num| {
             let init = QpInit { qp_num: num, service: create.service, caps, sq_sig_all: create.sq_sig_all };
@@ -256,8 +256,7 @@ impl Qp {
         // Between turns: a WQE that ends here may be part of a burst that still refers to application memory.
         let (result, state, dest) = adapter.between_turns(|| self.modify_protocol(attr, mask));
         if let Err(error) = result {
-            tracing::warn!("{}, QP {:#08x}: modify: {error}", adapter.device.name, self.shared.num);
-            return Err(error.into());
+            return Err(self.refuse(Errno::from(error).0, format_args!("modify: {error}")));
         }
         if let Some(route) = route {
             adapter.connect(&self.shared, route, dest, mask.contains(AttrMask::RQ_PSN).then_some(attr.rq_psn));
@@ -279,18 +278,16 @@ impl Qp {
     /// interface cannot be queried, any path MTU is accepted.
     fn check_path_mtu(&self, wanted: Mtu) -> Result<(), Errno> {
         let adapter = &self.pd.context.adapter;
-        let device = &adapter.device;
         match adapter.watch.device().map(|now| now.mtu()) {
             Some(active) if wanted > active => {
-                let (num, name) = (self.shared.num, &device.ifname);
+                let name = &adapter.device.ifname;
                 let (wanted, active) = (wanted.bytes(), active.bytes());
-                tracing::warn!(
-                    "{}, QP {num:#08x}: modify: path MTU {wanted} is above the {active} that {name} carries; \
-                     use the port's active_mtu, or give {name} an MTU of {} or more",
-                    device.name,
+                let why = format_args!(
+                    "modify: path MTU {wanted} is above the {active} that {name} carries; use the port's active_mtu, \
+                     or give {name} an MTU of {} or more",
                     wanted + HEADERS
                 );
-                Err(Errno(libc::EINVAL))
+                Err(self.refuse(libc::EINVAL, why))
             }
             _ => Ok(()),
         }
@@ -418,9 +415,13 @@ impl Qp {
 
     /// Logs why a control call is refused, with device and QP, and returns its error.
     #[cold]
-    fn refuse(&self, errno: i32, why: fmt::Arguments<'_>) -> Errno {
-        let (device, num) = (&self.pd.context.adapter.device.name, self.shared.num);
-        refused(errno, format_args!("{device}, QP {num:#08x}: {why}"))
+    pub fn refuse(&self, errno: i32, why: fmt::Arguments<'_>) -> Errno {
+        refused(errno, format_args!("{}: {why}", self.name()))
+    }
+
+    /// Device and QP, for the log.
+    pub fn name(&self) -> String {
+        format!("{}, QP {:#08x}", self.pd.context.adapter.device.name, self.shared.num)
     }
 
     /// Destroys the QP: purges its completions, sends owed ACKs. No event of it comes after the return. EBUSY while
@@ -456,6 +457,17 @@ impl Qp {
         }
         Ok(())
     }
+}
+
+/// Logs why there is no packet socket for a raw QP, and returns the error.
+#[cold]
+fn no_packet_socket(pd: &Pd, error: Errno) -> Errno {
+    let why = match error.0 {
+        libc::EPERM => "frames of an interface need CAP_NET_RAW: run as root, or `setcap cap_net_raw+ep PROGRAM`",
+        _ => "the kernel gives no packet socket",
+    };
+    let cause = std::io::Error::from_raw_os_error(error.0);
+    pd.refuse(error.0, format_args!("QP: create: a raw packet QP is refused ({cause}): {why}"))
 }
 
 #[cfg(test)]

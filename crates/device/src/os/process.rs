@@ -2,8 +2,10 @@
 
 use crate::Errno;
 use crate::os::descriptors;
+use crate::os::refused::refused;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use weir_guarded::generation::{count_fork, generation};
 
@@ -37,11 +39,31 @@ impl OwnerProcess {
         self.0 != 0
     }
 
-    /// EIO in a forked child of that process.
+    /// EIO in a forked child of that process. The first such call of a child has a line in the log, which begins with the
+    /// `name` of the object.
     #[inline]
-    pub fn check(self) -> Result<(), Errno> {
-        if self.is_inherited() { Err(Errno(libc::EIO)) } else { Ok(()) }
+    pub fn check(self, name: impl FnOnce() -> String) -> Result<(), Errno> {
+        if self.is_inherited() { Err(used_in_child(name())) } else { Ok(()) }
     }
+}
+
+/// A forked child uses an object of its parent. Takes no lock.
+#[cold]
+fn used_in_child(name: String) -> Errno {
+    /// The forked child that the log has named.
+    static TOLD: AtomicU32 = AtomicU32::new(0);
+    if TOLD.swap(generation(), Ordering::Relaxed) == generation() {
+        return Errno(libc::EIO);
+    }
+    let process = std::process::id();
+    refused(
+        libc::EIO,
+        format_args!(
+            "{name}: process {process} is a forked child and uses objects of its parent: all such calls fail with EIO, and \
+             further ones are not logged. Open the device after the fork (ibv_get_device_list, ibv_open_device), or use it \
+             in the parent only"
+        ),
+    )
 }
 
 /// A value with descriptors that a child closes, or with state that a child does not have: dropped only by the

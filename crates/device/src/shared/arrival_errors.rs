@@ -2,14 +2,14 @@
 //! may be, and what to do. Each kind is reported once a minute. The engine's thread writes the log, so that a slow
 //! terminal delays no program.
 
-use crate::os::locks::LeafMutex;
+use crate::shared::note_log::NoteLog;
 use std::net::{IpAddr, SocketAddr};
 use weir_transport::Instant;
 use weir_wire::ROCE_PORT;
 
 /// Arrivals that wait for the log.
 #[derive(Default)]
-pub struct ArrivalErrorLog(LeafMutex<[Noted; KINDS]>);
+pub struct ArrivalErrorLog(NoteLog<ArrivalError, KINDS>);
 
 /// A packet that was dropped, or that came by a way that it should not need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,33 +33,18 @@ pub enum ArrivalErrorKind {
     NoHello,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Noted {
-    waits: Option<ArrivalError>,
-    /// Before this time no other one is noted.
-    next: Instant,
-}
-
 const KINDS: usize = 3;
-/// Between two messages of a kind, ns.
-const AGAIN: u64 = 60_000_000_000;
 
 impl ArrivalErrorLog {
     /// Keeps an error for the log. Allocates nothing. False: one of its kind was kept a short time ago.
     pub fn note(&self, error: ArrivalError, now: Instant) -> bool {
-        let noted = &mut self.0.lock()[error.kind as usize];
-        let is_new = now >= noted.next;
-        if is_new {
-            *noted = Noted { waits: Some(error), next: Instant(now.0 + AGAIN) };
-        }
-        is_new
+        self.0.note(error.kind as usize, error, now)
     }
 
     /// Writes the noted errors to the log.
     pub fn write_log(&self, device: &str) {
-        let waiting = self.0.lock().each_mut().map(|noted| noted.waits.take());
-        for error in waiting.iter().flatten() {
-            tracing::warn!("{}", text(error, device));
+        for error in self.0.take() {
+            tracing::warn!("{}", text(&error, device));
         }
     }
 }
@@ -68,7 +53,7 @@ impl ArrivalErrorLog {
 impl ArrivalErrorLog {
     /// What waits for the log.
     pub fn noted(&self) -> Vec<ArrivalError> {
-        self.0.lock().iter().filter_map(|noted| noted.waits).collect()
+        self.0.noted()
     }
 }
 
@@ -116,15 +101,5 @@ mod tests {
             assert!(text.starts_with("weir_eth0, QP 0x000012: "), "{text}");
             parts.iter().for_each(|part| assert!(text.contains(part), "{part} in {text}"));
         }
-    }
-
-    #[test]
-    fn a_kind_is_noted_once_a_minute() {
-        let log = ArrivalErrorLog::default();
-        let at = |seconds: u64| Instant(seconds * 1_000_000_000);
-        assert!(log.note(error(ArrivalErrorKind::Changed), at(100)));
-        assert!(!log.note(error(ArrivalErrorKind::Changed), at(159)));
-        assert!(log.note(error(ArrivalErrorKind::Translated), at(159)), "another kind");
-        assert!(log.note(error(ArrivalErrorKind::Changed), at(160)));
     }
 }

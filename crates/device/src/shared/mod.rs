@@ -8,11 +8,13 @@ pub mod cq;
 #[cfg(test)]
 mod cq_tests;
 pub mod doorbells;
+pub mod drop_log;
 pub mod gathering;
 pub mod handover;
 #[cfg(test)]
 mod handover_tests;
 pub mod moderation;
+pub mod note_log;
 pub mod qp;
 pub mod route;
 pub mod send_errors;

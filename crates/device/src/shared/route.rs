@@ -2,6 +2,7 @@
 
 use crate::Errno;
 use crate::os::interfaces::DeviceInfo;
+use crate::os::refused::refused;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use weir_transport::AddressVector;
 
@@ -22,10 +23,7 @@ impl Route {
     /// EINVAL if the vector has no GRH, its index has no GID, or the GIDs are of different families. `now` is the
     /// current state of the device, if it still exists.
     pub fn resolve(device: &DeviceInfo, now: Option<&DeviceInfo>, av: &AddressVector) -> Result<Route, Errno> {
-        let refuse = |why: &str| {
-            tracing::warn!("{}: address handle: {why}", device.name);
-            Err(Errno(libc::EINVAL))
-        };
+        let refuse = |why: &str| Err(refused(libc::EINVAL, format_args!("{}: address handle: {why}", device.name)));
         if !av.is_global {
             return refuse(
                 "RoCE needs is_global and a destination GID (a GID index, e.g. `-g 1`, is missing), unless the peer is \

@@ -18,6 +18,7 @@ use crate::shared::arrival_errors::ArrivalErrorLog;
 use crate::shared::condition::Condition;
 use crate::shared::cq::AllCqs;
 use crate::shared::doorbells::Doorbells;
+use crate::shared::drop_log::DropLog;
 use crate::shared::gathering::Gathering;
 use crate::shared::route::Route;
 use crate::shared::send_errors::SendErrorLog;
@@ -44,6 +45,7 @@ pub(crate) struct AdapterState {
     pub send_errors: SendErrorLog,
     /// Arrivals that were dropped, for the log.
     pub arrival_errors: ArrivalErrorLog,
+    pub dropped: DropLog,
     pub pace: Arc<Owned<Pace>>,
     /// The rings that the engine's thread waits for when it sleeps.
     pub sleepers: Arc<Sleepers>,
@@ -94,6 +96,7 @@ impl AdapterState {
             device_memory: Budget::new(parts.device_memory),
             send_errors: SendErrorLog::default(),
             arrival_errors: ArrivalErrorLog::default(),
+            dropped: DropLog::default(),
             pace: parts.pace,
             sleepers: Arc::new(Sleepers::new(MAX_RINGS)),
             sockets: LeafMutex::new(parts.sockets),

@@ -62,7 +62,7 @@ pub(crate) struct Entry {
 }
 
 /// Rules of an adapter at most: each is tried for each frame.
-const MOST: usize = 1024;
+pub(crate) const MOST: usize = 1024;
 
 impl Rules {
     /// Adds a rule. ENOMEM beyond the limit.

@@ -49,9 +49,11 @@ impl Manager {
                 self.connected(id, event::ESTABLISHED, 0, &private);
             }
             Event::Rejected { id, reason, private, .. } => {
+                self.rejected(id, reason);
                 self.connected(id, event::REJECTED, i32::from(reason.0), &private);
             }
             Event::Unreachable { id } | Event::ServiceUnreachable { id } => {
+                self.unreachable(id);
                 self.connected(id, event::UNREACHABLE, -libc::ETIMEDOUT, &[]);
             }
             Event::DisconnectRequest { id, private } => self.disconnected(id, 0, &private),
@@ -68,7 +70,7 @@ impl Manager {
     }
 
     /// The id of a connection, and its state.
-    fn state(&self, connection: ConnectionId) -> Option<(u32, State)> {
+    pub(super) fn state(&self, connection: ConnectionId) -> Option<(u32, State)> {
         let number = *self.connections.get(&connection)?;
         Some((number, self.ids.get(number)?.state))
     }
@@ -120,6 +122,7 @@ impl Manager {
     fn service_replied(&mut self, connection: ConnectionId, reply: &SidrReply) {
         let Some((number, State::Connect)) = self.state(connection) else { return };
         if reply.status != SidrStatus::VALID {
+            self.no_service(connection, reply.status);
             let status = i32::from(reply.status.0);
             return self.raise(number, event::UNREACHABLE, status, with_private(true, &reply.private));
         }
@@ -204,6 +207,7 @@ impl Manager {
     ) -> bool {
         let psn = self.host.random();
         let Some(listener) = self.ids.get_mut(number).filter(|listener| listener.backlog > 0) else {
+            self.full_backlog(number, local, remote);
             let _ = self.cm.ignore(connection);
             return false;
         };
@@ -267,7 +271,11 @@ impl Manager {
 
     /// Ignores a request, for which no descriptor is free: its sender repeats it.
     fn ignore(&mut self, connection: ConnectionId, error: Errno) {
-        tracing::warn!("a request for a connection waits until its sender repeats it: errno {}", error.0);
+        self.host.log(format_args!(
+            "rdma_cm: a request for a connection waits until its sender repeats it, because no descriptor is free (errno {}): \
+             raise the limit (`ulimit -n`)",
+            error.0
+        ));
         let _ = self.cm.ignore(connection);
     }
 }

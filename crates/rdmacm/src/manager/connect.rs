@@ -29,9 +29,11 @@ impl Manager {
         let device = id.attached.as_ref().map(|attached| attached.device.name.clone());
         let (space, owner) = self.owner(command.id).ok_or(EINVAL)?;
         // A port that was bound for reuse must be free of other listeners.
-        self.ports.check(space, &owner, false)?;
+        let free = self.ports.check(space, &owner, false);
+        free.map_err(|error| self.no_port(command.id, "rdma_listen", error))?;
         self.host.use_device(device.as_deref())?;
-        self.ports.listen(&mut *self.host, space, owner.address.port())?;
+        let listens = self.ports.listen(&mut *self.host, space, owner.address.port());
+        listens.map_err(|error| self.no_port(command.id, "rdma_listen", error))?;
         let id = self.id(file, command.id)?;
         id.state = State::Listen;
         id.backlog = if (1..MOST_BACKLOG).contains(&command.backlog) { command.backlog } else { MOST_BACKLOG };

@@ -7,6 +7,7 @@ mod attributes;
 mod connect;
 mod end;
 mod ending;
+mod failures;
 pub mod id;
 mod multicast;
 mod option;

@@ -96,7 +96,10 @@ impl Manager {
         // As in the kernel, where the loopback interface has no device either: it stands for any address.
         let any = self.is_loopback_without_device(&address)?;
         let address = if any { address::any(&address, address.port()) } else { address };
-        let attached = if address::is_any(&address) { None } else { Some(self.attach(&address)?) };
+        let attached = match address::is_any(&address) {
+            true => None,
+            false => Some(self.attach(&address)?.ok_or_else(|| self.no_device(&address))?),
+        };
         let id = self.ids.get_mut(number).ok_or(EINVAL)?;
         id.local = Some(address);
         let (space, owner) = self.owner(number).ok_or(EINVAL)?;
@@ -113,7 +116,10 @@ impl Manager {
                 Ok(Done::Nothing)
             }
             Err(error) => {
-                id.local = None;
+                let error = self.no_port(number, "rdma_bind_addr", error);
+                if let Some(id) = self.ids.get_mut(number) {
+                    id.local = None;
+                }
                 Err(error)
             }
         }
@@ -124,11 +130,10 @@ impl Manager {
         Ok(address.ip().to_canonical().is_loopback() && self.host.device_of(address.ip(), 0)?.is_none())
     }
 
-    /// The device of an address: EADDRNOTAVAIL if there is none.
-    fn attach(&mut self, address: &SocketAddr) -> Result<Attached, Errno> {
+    /// The device of an address, if there is one.
+    fn attach(&mut self, address: &SocketAddr) -> Result<Option<Attached>, Errno> {
         let found = self.host.device_of(address.ip(), scope(address))?;
-        let (device, gid_index) = found.ok_or(Errno(libc::EADDRNOTAVAIL))?;
-        Ok(Attached { device, gid_index })
+        Ok(found.map(|(device, gid_index)| Attached { device, gid_index }))
     }
 
     pub(super) fn resolve_ip(&mut self, file: u64, command: abi::ResolveIp) -> Outcome {
@@ -183,17 +188,19 @@ impl Manager {
         {
             destination.set_ip(own);
         }
-        let source = self.host.source_for(destination, chosen)?;
+        let source = self.host.source_for(destination, chosen);
+        let source = source.map_err(|error| self.no_route(number, destination.ip(), error))?;
         let attached = match attached {
             Some(attached) => Some(attached),
             None => match self.attach(&source) {
                 Err(error) if is_full(error) => return Err(error),
-                attached => attached.ok(),
+                attached => attached.ok().flatten(),
             },
         };
         let id = self.ids.get_mut(number).ok_or(EINVAL)?;
         id.remote = Some(destination);
         if attached.is_none() {
+            self.no_source(destination.ip(), source.ip());
             self.raise(number, event::ADDR_ERROR, -libc::ENODEV, Parameters::None);
             return Ok(Done::Nothing);
         }

@@ -6,6 +6,7 @@ use crate::address;
 use crate::host::Device;
 use std::cell::RefCell;
 use std::collections::{HashSet, VecDeque};
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -29,6 +30,10 @@ pub struct Wire {
     pub one_host: Option<HashSet<u32>>,
     /// There is no device.
     pub no_device: bool,
+    /// No device has an address.
+    pub no_addresses: bool,
+    /// What the processes have written to the log.
+    pub said: Vec<String>,
     /// How long the devices take for an ACK, if not 15.
     pub ack_delay: Option<u8>,
     /// Each host chooses from four ports, and as many more.
@@ -50,7 +55,8 @@ impl Host for Memory {
         let ack_delay = self.wire.lock().unwrap().ack_delay.unwrap_or(15);
         let guid = 0x0200_0000_0000_0001;
         let device = Device { name: "weir_t0".into(), guid, index: 4, ifindex: 7, mtu: 5, ack_delay };
-        Ok((address == self.own).then_some((device, 3)))
+        let has_address = address == self.own && !self.wire.lock().unwrap().no_addresses;
+        Ok(has_address.then_some((device, 3)))
     }
 
     fn own_address(&mut self, ipv4: bool) -> Result<Option<IpAddr>, Errno> {
@@ -125,6 +131,10 @@ impl Host for Memory {
 
     fn may_bind(&self, port: u16) -> bool {
         port >= 1024
+    }
+
+    fn log(&mut self, why: fmt::Arguments<'_>) {
+        self.wire.lock().unwrap().said.push(why.to_string());
     }
 
     fn random(&mut self) -> u32 {

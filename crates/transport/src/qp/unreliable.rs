@@ -2,8 +2,9 @@
 
 use super::Qp;
 use crate::ending::Ending;
+use crate::host::GRH_LEN;
 use crate::requester::Failure;
-use crate::responder::{Fatal, GRH_LEN};
+use crate::responder::Fatal;
 use crate::{Egress, Handled, Host, Instant, Limits, Mtu, Progress, QpEvent, QpState};
 use weir_wire::{Bth, Operation, Packet, Service};
 

@@ -5,13 +5,10 @@ use super::page_fault::Stop;
 use super::{Fatal, Responder, Waits};
 use crate::completion::vendor;
 use crate::config::Config;
+use crate::host::GRH_LEN;
 use crate::recv_queue::{Received, RecvQueue};
-use crate::{Handled, Host, Network, Status, WcOpcode};
+use crate::{DropCause, Dropped, Handled, Host, Network, Status, WcOpcode};
 use weir_wire::{Deth, ImmDt, Packet};
-
-/// Bytes of the network header that precedes a received datagram (IBTA 11.4.1.2): an IPv6 header, or 20 unused bytes
-/// and an IPv4 header (annex A17.4.5.1).
-pub const GRH_LEN: usize = 40;
 
 impl Responder {
     /// Handles a datagram with its network header. Without a receive work request it is dropped without a reply, as is
@@ -31,17 +28,29 @@ impl Responder {
             return Ok(Handled::Held);
         }
         let headers = &packet.headers;
-        let Some(deth) = headers.get::<Deth>().filter(|deth| deth.qkey.get() == config.attr.qkey) else {
-            return Ok(Handled::Done);
-        };
-        let length = GRH_LEN + packet.payload.len();
-        if packet.payload.len() > config.mtu || !queue.ready(host) {
+        let Some(deth) = headers.get::<Deth>() else { return Ok(Handled::Done) };
+        let (sent, own) = (deth.qkey.get(), config.attr.qkey);
+        let dropped =
+            |why| Dropped { why, sender: deth.src_qp.get() & 0xff_ffff, network_header: Some(network_header) };
+        if sent != own {
+            host.dropped(&dropped(DropCause::QKey { sent, own }));
             return Ok(Handled::Done);
         }
-        if length as u64 > queue.room() {
+        let length = GRH_LEN + packet.payload.len();
+        if packet.payload.len() > config.mtu {
+            host.dropped(&dropped(DropCause::AboveMtu { length: packet.payload.len(), mtu: config.mtu }));
+            return Ok(Handled::Done);
+        }
+        if !queue.ready(host) {
+            host.dropped(&dropped(DropCause::NoReceive));
+            return Ok(Handled::Done);
+        }
+        let room = queue.room();
+        if length as u64 > room {
             if queue.is_shared() {
                 queue.fail(host, config, Status::LocalLength, vendor::TOO_LONG);
             }
+            host.dropped(&dropped(DropCause::TooLong { room }));
             return Ok(Handled::Done);
         }
         let scattered = host.scatter(queue.sges(), 0, network_header).and_then(|()| match packet.payload {

@@ -29,7 +29,6 @@ use crate::quirk::Chance;
 use crate::recv_queue::RecvQueue;
 use crate::{Access, Denied, Egress, Handled, Host, Instant, OdpOps, QpEvent, Refused, Side, Status};
 use ack::{Covered, Owed};
-pub use datagram::GRH_LEN;
 use opcode_order::Message;
 use reply_pattern::ReplyPattern;
 use resources::Resources;

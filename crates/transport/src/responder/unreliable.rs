@@ -6,7 +6,7 @@ use super::sequence::PsnPosition;
 use super::{Fatal, Responder, Verdict, Waits};
 use crate::config::Config;
 use crate::recv_queue::RecvQueue;
-use crate::{Handled, Host, Status};
+use crate::{DropCause, Dropped, Handled, Host, Status};
 use weir_wire::{Bth, Packet, Psn};
 
 impl Responder {
@@ -30,7 +30,12 @@ impl Responder {
             self.message = Message::None;
         }
         self.expected = PsnPosition::first(bth.psn.next());
-        let Some(request) = admitted else { return Ok(Handled::Done) };
+        let Some(request) = admitted else {
+            if bth.opcode.starts_message() {
+                drop_message(DropCause::Refused, config, host);
+            }
+            return Ok(Handled::Done);
+        };
         let executed = self.execute(request, packet, config, queue, host);
         match executed.map_err(|stop| stop.unless_odp(request, queue, config)) {
             Ok(Verdict::Executed) => {}
@@ -39,12 +44,22 @@ impl Responder {
             Err(Stop::Fatal(fatal)) if matches!(fatal.receive, Some((Status::LocalProtection, _))) => {
                 return Err(fatal);
             }
-            Err(Stop::Fatal(Fatal { receive: Some((status, vendor)), .. })) if queue.is_shared() => {
-                // A receive that was taken from a shared queue cannot be returned (IBTA 9.9.3.1, class E).
-                queue.fail(host, config, status, vendor);
+            Err(Stop::Fatal(Fatal { receive: Some((status, vendor)), .. })) => {
+                drop_message(DropCause::TooLong { room: queue.room() }, config, host);
+                if queue.is_shared() {
+                    // A receive that was taken from a shared queue cannot be returned (IBTA 9.9.3.1, class E).
+                    queue.fail(host, config, status, vendor);
+                }
                 self.message = Message::None;
             }
-            Ok(Verdict::NotReady | Verdict::Responding { .. }) | Err(_) => self.message = Message::None,
+            Ok(Verdict::NotReady) => {
+                drop_message(DropCause::NoReceive, config, host);
+                self.message = Message::None;
+            }
+            Ok(Verdict::Responding { .. }) | Err(_) => {
+                drop_message(DropCause::Refused, config, host);
+                self.message = Message::None;
+            }
         }
         Ok(Handled::Done)
     }
@@ -78,4 +93,9 @@ impl Responder {
         }
         handled
     }
+}
+
+#[cold]
+fn drop_message<H: Host>(why: DropCause, config: &Config, host: &mut H) {
+    host.dropped(&Dropped { why, sender: config.attr.dest_qp_num, network_header: None });
 }
