@@ -104,7 +104,7 @@ mkdir -p "$lib"
 	"$scratch/versions.o" "$scratch/ends.o" "$scratch/private.o" \
 	-Wl,--whole-archive "$archive" -Wl,--no-whole-archive \
 	-Wl,--gc-sections -Wl,-z,relro -Wl,-z,now -Wl,-z,nodelete -Wl,-z,defs -Wl,--as-needed \
-	-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc ${LDFLAGS:-}
+	-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc
 mv "$output.$$" "$output"
 # Of an earlier build.
 rm -rf "$lib/plain"

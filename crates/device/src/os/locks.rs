@@ -4,7 +4,6 @@
 //! other. Debug builds panic at a wrong order even if no other thread is there; release builds check nothing.
 
 use crate::os::cancel::Uncancelled;
-use crate::os::sanitizer::Seen;
 use std::fmt::{self, Debug, Formatter};
 use std::ops::{Deref, DerefMut};
 use std::sync::{
@@ -86,7 +85,6 @@ pub struct RankedCondvar(Condvar);
 
 /// Access to the value of a lock. The lock is released before its rank.
 pub struct Ranked<G, const RANK: u8> {
-    seen: Seen,
     guard: G,
     held: Held<RANK>,
 }
@@ -111,8 +109,7 @@ impl<T, const RANK: u8> RankedMutex<T, RANK> {
     #[track_caller]
     pub fn lock(&self) -> RankedGuard<'_, T, RANK> {
         let held = Held::begin();
-        let guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Ranked { seen: Seen::locked(&self.0), guard, held }
+        Ranked { guard: self.0.lock().unwrap_or_else(PoisonError::into_inner), held }
     }
 
     /// As [`lock`](Self::lock), for a call that a memory hook of the program makes: this thread may hold any lock under
@@ -121,8 +118,7 @@ impl<T, const RANK: u8> RankedMutex<T, RANK> {
     #[track_caller]
     pub fn lock_in_hook(&self) -> RankedGuard<'_, T, RANK> {
         let held = Held::begin_in_hook();
-        let guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Ranked { seen: Seen::locked(&self.0), guard, held }
+        Ranked { guard: self.0.lock().unwrap_or_else(PoisonError::into_inner), held }
     }
 
     /// The lock unless it is held. The thread may hold any locks, because it does not wait.
@@ -132,7 +128,7 @@ impl<T, const RANK: u8> RankedMutex<T, RANK> {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(Ranked { seen: Seen::locked(&self.0), guard, held: Held::begin_unchecked() })
+        Some(Ranked { guard, held: Held::begin_unchecked() })
     }
 
     /// As [`try_lock`](Self::try_lock), again and again for `at_most`. For a thread that may hold any locks, this one
@@ -159,8 +155,7 @@ impl<T, const RANK: u8> RankedRwLock<T, RANK> {
     #[track_caller]
     pub fn read(&self) -> RankedReadGuard<'_, T, RANK> {
         let held = Held::begin();
-        let guard = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        Ranked { seen: Seen::locked(&self.0), guard, held }
+        Ranked { guard: self.0.read().unwrap_or_else(PoisonError::into_inner), held }
     }
 
     /// Waits until no thread reads or writes. Panics as [`RankedMutex::lock`].
@@ -168,8 +163,7 @@ impl<T, const RANK: u8> RankedRwLock<T, RANK> {
     #[track_caller]
     pub fn write(&self) -> RankedWriteGuard<'_, T, RANK> {
         let held = Held::begin();
-        let guard = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        Ranked { seen: Seen::locked(&self.0), guard, held }
+        Ranked { guard: self.0.write().unwrap_or_else(PoisonError::into_inner), held }
     }
 }
 
@@ -180,12 +174,11 @@ impl RankedCondvar {
 
     /// Waits for a notification, without the lock meanwhile.
     pub fn wait<'a, T, const RANK: u8>(&self, guard: RankedGuard<'a, T, RANK>) -> RankedGuard<'a, T, RANK> {
-        let Ranked { seen, guard, held } = guard;
+        let Ranked { guard, held } = guard;
         // A signal handler may run on this thread while it waits.
         drop(held);
-        let unlocked = seen.unlocked();
         let guard = self.0.wait(guard).unwrap_or_else(PoisonError::into_inner);
-        Ranked { seen: unlocked.locked(), guard, held: Held::begin_unchecked() }
+        Ranked { guard, held: Held::begin_unchecked() }
     }
 
     /// As [`wait`](Self::wait), for `at_most` at the longest.
@@ -194,12 +187,11 @@ impl RankedCondvar {
         guard: RankedGuard<'a, T, RANK>,
         at_most: Duration,
     ) -> RankedGuard<'a, T, RANK> {
-        let Ranked { seen, guard, held } = guard;
+        let Ranked { guard, held } = guard;
         drop(held);
-        let unlocked = seen.unlocked();
         let waited: (_, WaitTimeoutResult) =
             self.0.wait_timeout(guard, at_most).unwrap_or_else(PoisonError::into_inner);
-        Ranked { seen: unlocked.locked(), guard: waited.0, held: Held::begin_unchecked() }
+        Ranked { guard: waited.0, held: Held::begin_unchecked() }
     }
 
     pub fn notify_one(&self) {

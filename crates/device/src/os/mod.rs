@@ -20,7 +20,6 @@ pub mod notify;
 pub mod panics;
 pub mod process;
 pub mod refused;
-pub mod sanitizer;
 pub mod sealed;
 pub mod seqpacket;
 pub mod threads;
