@@ -62,14 +62,15 @@ export LDFLAGS="-Wl,-z,undefs"
 # A library that is compiled without it.
 unset WEIR_LIB_DIR
 
+# Weir answers ENOMEM where malloc returns NULL.
+options="allow_addr2line=1 allocator_may_return_null=1"
 if [ "$sanitizer" = thread ]; then
     show_locks_of_std
-    export TSAN_OPTIONS="suppressions=$PWD/scripts/tsan.supp allow_addr2line=1 history_size=4 ${TSAN_OPTIONS:-}"
+    export TSAN_OPTIONS="$options suppressions=$PWD/scripts/tsan.supp history_size=4 ${TSAN_OPTIONS:-}"
     LDFLAGS="$LDFLAGS @$link"
 else
     flags="$flags -fsanitize=undefined -fno-sanitize-recover=all"
-    # Weir answers ENOMEM where malloc returns NULL.
-    export ASAN_OPTIONS="allow_addr2line=1 allocator_may_return_null=1 ${ASAN_OPTIONS:-}"
+    export ASAN_OPTIONS="$options ${ASAN_OPTIONS:-}"
 fi
 mv "$link.new" "$link"
 export WEIR_TEST_CFLAGS="$flags"
