@@ -17,7 +17,7 @@ pub struct Notify<T> {
 struct Queue<T> {
     events: VecDeque<T>,
     /// Threads that have read the count of a removed event and have not looked for the event yet. Such a thread may take
-    /// the next event, whose count then stays.
+    /// the next event, and the count of that one stays.
     ahead: usize,
 }
 
@@ -212,7 +212,8 @@ mod tests {
         assert_eq!(unsafe { libc::poll(&mut poll, 1, 0) }, 0, "no count without an event is left");
     }
 
-    /// The thread that has read the count of the removed event takes the next one, whose count nothing else would read.
+    /// The thread that has read the count of the removed event takes the next one. Nothing else would read the count of
+    /// that one.
     #[test]
     fn an_event_that_is_removed_while_a_thread_reads_its_count_leaves_no_count() {
         let notify = Notify::new().unwrap();
