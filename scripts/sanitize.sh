@@ -77,6 +77,7 @@ if [ "$sanitizer" = thread ]; then
 else
     flags="$flags -fsanitize=undefined -fno-sanitize-recover=all"
     export ASAN_OPTIONS="$options ${ASAN_OPTIONS:-}"
+    export LSAN_OPTIONS="suppressions=$PWD/scripts/lsan.supp print_suppressions=0 ${LSAN_OPTIONS:-}"
 fi
 # Cargo does not know of this file, but links again what is missing.
 cmp -s "$link.new" "$link" ||
