@@ -19,7 +19,7 @@ DIST := $(TARGET)/dist
 # What distributable files are called, and the tarball's folder.
 RELEASE := weir-$(VERSION)-$(MACHINE)
 
-.PHONY: help demo build bin lib edge fabric tools share dist deb test test-all test-interop test-packages test-examples test-strangers test-applications test-ci fuzz soak conformance lab-figures lint install install-built uninstall clean
+.PHONY: help demo build bin lib edge fabric tools share dist deb test test-all test-interop test-packages test-examples test-strangers test-applications test-ci fuzz sanitize soak conformance lab-figures lint install install-built uninstall clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -146,6 +146,11 @@ test-ci: ## Run what contrib has for CI on minimal Debian systems, and build the
 
 fuzz: ## Fuzz each target for FUZZ_SECONDS (60), and print executions; installs cargo-fuzz if it is missing (network at first)
 	scripts/fuzz.sh
+
+sanitize: ## Run tests under ThreadSanitizer and AddressSanitizer
+	@scripts/need.sh test
+	scripts/sanitize.sh thread
+	scripts/sanitize.sh address
 
 soak: ## Look for rare failures: many random cases, races, ping-pongs, and fuzzing; takes hours
 	@scripts/need.sh test

@@ -74,6 +74,8 @@ step "$races races of invalidation" end_to_end "ODP memory" "$races"
 step "$live s of mixed traffic of four processes" mixed_traffic
 step "$kills SIGKILLs at random instants" end_to_end "killed at random" "$((kills / 2))"
 step "$packets packets of a flood" end_to_end "do not grow under a flood" "$packets"
+step "tests under ThreadSanitizer" scripts/sanitize.sh thread
+step "tests under AddressSanitizer" scripts/sanitize.sh address
 step "$seconds s of each fuzz target, seed $PROPTEST_RNG_SEED" \
     env FUZZ_SECONDS="$seconds" FUZZ_SEED="$PROPTEST_RNG_SEED" scripts/fuzz.sh
 if [ -n "$failed" ]; then

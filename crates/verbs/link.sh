@@ -3,6 +3,8 @@
 #
 #   link.sh PROFILE_DIR OUT_DIR      for example: link.sh target/release out
 #
+# LDFLAGS has more options for the linker.
+#
 # OUT_DIR/lib/weir/libibverbs.so.1   needs no other libibverbs. Private symbols that provider libraries need (libmlx5,
 #                                    libefa: perftest and UCX are linked to them) are those of private.list, and what
 #                                    the distribution's libibverbs has beside them.
@@ -104,7 +106,7 @@ mkdir -p "$lib"
 	"$scratch/versions.o" "$scratch/ends.o" "$scratch/private.o" \
 	-Wl,--whole-archive "$archive" -Wl,--no-whole-archive \
 	-Wl,--gc-sections -Wl,-z,relro -Wl,-z,now -Wl,-z,nodelete -Wl,-z,defs -Wl,--as-needed \
-	-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc
+	-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc ${LDFLAGS:-}
 mv "$output.$$" "$output"
 # Of an earlier build.
 rm -rf "$lib/plain"

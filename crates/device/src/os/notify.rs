@@ -11,7 +11,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 /// A queue of events, and an eventfd that counts them.
 pub struct Notify<T> {
     fd: ManuallyDrop<OwnedFd>,
-    events: RankedMutex<VecDeque<T>, { rank::EVENTS }>,
+    queue: RankedMutex<Queue<T>, { rank::EVENTS }>,
+}
+
+struct Queue<T> {
+    events: VecDeque<T>,
+    /// Threads that have read the count of a removed event and have not looked for the event yet. Such a thread may take
+    /// the next event, and the count of that one stays.
+    ahead: usize,
 }
 
 /// Unread events for which there is room from the beginning: the engine raises events in its turns.
@@ -30,7 +37,8 @@ impl<T> Notify<T> {
         };
         descriptors::lend(fd.as_raw_fd());
         let fd = ManuallyDrop::new(fd);
-        Ok(Notify { fd, events: RankedMutex::new(VecDeque::with_capacity(ROOM)) })
+        let queue = Queue { events: VecDeque::with_capacity(ROOM), ahead: 0 };
+        Ok(Notify { fd, queue: RankedMutex::new(queue) })
     }
 
     /// The descriptor that is readable while there are events.
@@ -40,11 +48,11 @@ impl<T> Notify<T> {
 
     /// Adds an event.
     pub fn push(&self, event: T) {
-        let Ok(mut events) = with_room(1, || self.events(), |events| events) else {
+        let Ok(mut queue) = with_room(1, || self.queue(), |queue| &mut queue.events) else {
             tracing::error!("an event is lost: out of memory");
             return;
         };
-        events.push_back(event);
+        queue.events.push_back(event);
         // Under the lock: `remove` must find the count of each event that it drops.
         // The program may have closed the descriptor, and use the number for a file of its own.
         if !descriptors::is_marked(self.fd()) {
@@ -73,37 +81,67 @@ impl<T> Notify<T> {
     /// Takes the oldest event, after the caller has read eight bytes from the descriptor. `None`: [`Notify::remove`]
     /// has dropped the event since the descriptor was read.
     pub fn pop(&self) -> Option<T> {
-        self.events().pop_front()
+        let mut queue = self.queue();
+        let event = queue.events.pop_front();
+        if event.is_none() {
+            queue.ahead = queue.ahead.saturating_sub(1);
+        }
+        self.settle(&mut queue);
+        event
     }
 
-    fn events(&self) -> RankedGuard<'_, VecDeque<T>, { rank::EVENTS }> {
-        self.events.lock()
+    fn queue(&self) -> RankedGuard<'_, Queue<T>, { rank::EVENTS }> {
+        self.queue.lock()
     }
 
     /// Drops the events for which `unwanted` is true.
     pub fn remove(&self, unwanted: impl Fn(&T) -> bool) {
-        let mut events = self.events();
-        let before = events.len();
-        events.retain(|event| !unwanted(event));
-        (events.len()..before).for_each(|_| self.take_count());
+        let mut queue = self.queue();
+        let before = queue.events.len();
+        queue.events.retain(|event| !unwanted(event));
+        for _ in queue.events.len()..before {
+            queue.ahead += usize::from(self.take_count() == Count::Zero);
+        }
+        self.settle(&mut queue);
+    }
+
+    /// Takes the counts that are left without an event.
+    fn settle(&self, queue: &mut Queue<T>) {
+        while queue.ahead > 0 && queue.events.is_empty() && self.take_count() == Count::Lowered {
+            queue.ahead -= 1;
+        }
     }
 
     /// Lowers the descriptor's count by one if it is not 0. It is 0 if a thread that waits for an event has read it:
-    /// that thread finds no event, and reads again. It does not wait, because the caller holds the lock of the events.
-    /// Where the kernel cannot read without waiting (before Linux 5.8), the count stays: the descriptor is then
-    /// readable once without an event.
-    fn take_count(&self) {
+    /// that thread finds no event, and reads again, or another event. It does not wait, because the caller holds the lock
+    /// of the events. Where the kernel cannot read without waiting (before Linux 5.8), the count stays: the descriptor is
+    /// then readable once without an event.
+    fn take_count(&self) -> Count {
         if !descriptors::is_marked(self.fd()) {
-            return;
+            return Count::Unknown;
         }
         let mut count = 0u64;
         let buffer = libc::iovec { iov_base: (&raw mut count).cast(), iov_len: 8 };
         // The offset -1, in two words, stands for none.
         // SAFETY: eight bytes onto the stack. As a raw system call it is no cancellation point.
-        unsafe {
+        let read = unsafe {
             libc::syscall(libc::SYS_preadv2, self.fd(), &raw const buffer, 1, -1isize, -1isize, libc::RWF_NOWAIT)
         };
+        match Errno::from(std::io::Error::last_os_error()) {
+            _ if read == 8 => Count::Lowered,
+            Errno(libc::EAGAIN) => Count::Zero,
+            _ => Count::Unknown,
+        }
     }
+}
+
+/// What became of the descriptor's count.
+#[derive(PartialEq, Eq)]
+enum Count {
+    Lowered,
+    Zero,
+    /// The program has closed the descriptor, or the kernel cannot read it without waiting.
+    Unknown,
 }
 
 impl<T> Drop for Notify<T> {
@@ -172,6 +210,38 @@ mod tests {
         let mut poll = libc::pollfd { fd: notify.fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: a pollfd on the stack.
         assert_eq!(unsafe { libc::poll(&mut poll, 1, 0) }, 0, "no count without an event is left");
+    }
+
+    /// The thread that has read the count of the removed event takes the next one. Nothing else would read the count of
+    /// that one.
+    #[test]
+    fn an_event_that_is_removed_while_a_thread_reads_its_count_leaves_no_count() {
+        let notify = Notify::new().unwrap();
+        // SAFETY: sets a flag of a descriptor of this test.
+        unsafe { libc::fcntl(notify.fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+        let read_count = || {
+            let mut count = 0u64;
+            // SAFETY: eight bytes onto the stack.
+            unsafe { libc::read(notify.fd(), (&raw mut count).cast(), 8) == 8 }
+        };
+        for later in [1, 2] {
+            notify.push(0);
+            assert!(read_count());
+            notify.remove(|event| *event == 0);
+            (1..=later).for_each(|event| notify.push(event));
+            assert_eq!(notify.pop(), Some(1));
+            for event in 2..=later {
+                assert_eq!(notify.take(), Ok(event));
+            }
+            assert!(!read_count(), "a count without an event, of {later} later events");
+        }
+        // Here it finds the queue empty, and is no longer ahead of the next event.
+        notify.push(0);
+        assert!(read_count());
+        notify.remove(|event| *event == 0);
+        assert_eq!(notify.pop(), None);
+        notify.push(1);
+        assert_eq!((notify.take(), notify.take()), (Ok(1), Err(Errno(libc::EAGAIN))));
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub fn run(command: &mut Command) -> String {
 }
 
 /// Compiles `tests/c/SOURCE` against the installed headers, to a program with this name. Other tests of the file may run
-/// or compile the same program meanwhile: it appears as a whole.
+/// or compile the same program meanwhile: it appears as a whole. `WEIR_TEST_CFLAGS` has more options of the compiler.
 #[allow(dead_code)] // Not every test needs all of this module.
 pub fn compile(source: &str, name: &str, options: &[&str]) -> PathBuf {
     installed("/usr/include/infiniband/verbs.h", "libibverbs-dev");
@@ -32,6 +32,7 @@ pub fn compile(source: &str, name: &str, options: &[&str]) -> PathBuf {
     let unfinished = program.with_file_name(format!("{name}.{}", COMPILED.fetch_add(1, Relaxed)));
     let mut compiler = Command::new("cc");
     compiler.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&unfinished).arg(source).args(options);
+    compiler.args(std::env::var("WEIR_TEST_CFLAGS").unwrap_or_default().split_whitespace());
     run(&mut compiler);
     fs::rename(&unfinished, &program).unwrap();
     program
