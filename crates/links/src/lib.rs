@@ -20,3 +20,9 @@ pub use interfaces::is_link_local;
 pub use interfaces::{Interface, InterfaceError, Interfaces};
 pub use numbers::NumberSource;
 pub use spec::{LinksSpec, LinksSpecError, Named};
+
+/// The bodies of the fuzz targets.
+#[cfg(feature = "testing")]
+pub mod testing {
+    pub use crate::bundle::fuzz::bundle as fuzz_bundle;
+}

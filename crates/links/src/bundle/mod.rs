@@ -15,12 +15,18 @@
 
 mod chains;
 mod delivery;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzz;
 mod peers;
 mod pool;
 mod receive;
 mod session;
 #[cfg(test)]
 mod tests;
+#[cfg(any(test, feature = "testing"))]
+// Unit tests use more of it than the fuzz target.
+#[cfg_attr(not(test), allow(dead_code))]
+mod world;
 
 use crate::departures::Departures;
 use crate::interfaces::{Interfaces, is_link_local};

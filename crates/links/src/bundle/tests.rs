@@ -1,11 +1,9 @@
 //! Bundles of two processes in virtual time.
 
-mod world;
-
+use super::world::{CONTROL, MS, Machine, PORT, World, now, number, packet};
 use super::*;
 use std::time::Duration;
 use weir_wire::edge::Front;
-use world::{CONTROL, MS, Machine, PORT, World, now, number, packet};
 
 #[test]
 fn each_qp_gets_its_packets_in_order_over_all_links() {
