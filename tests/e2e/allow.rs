@@ -25,12 +25,18 @@ pub fn trials() -> Vec<Trial> {
             "a QP towards an address that --allow leaves out gets EACCES, and the log says why",
             refused,
         ),
+        trial(
+            Topology::Veth,
+            "requests of rdma_cm that another process hands over are dropped if --allow leaves their host out",
+            handed_over,
+        ),
+        trial(Topology::Veth, "rdma_resolve_addr of an address that --allow leaves out is EACCES", unresolved),
         trial(Topology::Loopback, "a wrong prefix is refused by `weir run`, and by the library", wrong),
     ]
 }
 
 /// A third host sends to the server of a running transfer: all its packets are in the count of drops of the server's
-/// socket, and none of the client's.
+/// socket. The client's are not: the transfer goes on.
 fn dropped(bed: &Bed) -> Result<()> {
     const PACKETS: u64 = 100;
     let options: [&[&str]; 2] = [&["--allow", "198.18.0.2"], &["--allow", "198.18.0.1"]];
@@ -76,6 +82,40 @@ fn refused(bed: &Bed) -> Result<()> {
     let (device, address) = (bed.stage.device(), bed.stage.address(Side::B));
     let why = format!("{address} is not an allowed address: WEIR_ALLOW is 192.0.2.0/24");
     ensure!(log.contains(&format!("{device}, QP 0x")) && log.contains(&why), "{log}");
+    Ok(())
+}
+
+/// The first server holds port 4791, and allows all hosts.
+fn handed_over(bed: &Bed) -> Result<()> {
+    let start = |options: &[&str]| -> Result<(Child, u16)> {
+        let port = bed.stage.free_port(Side::A)?;
+        let line = format!("rping -s -P -a {} -p {port}", bed.stage.address(Side::A));
+        let mut server = Child::spawn(&mut bed.weir(Side::A, options, line.split(' ')), "server")?;
+        let open = || crate::stat::json(&[&server.pid().to_string()]);
+        crate::stat::until("the server's device", || Ok(open().ok()))?;
+        ensure!(server.poll()?.is_none(), "{}", server.printed()?);
+        Ok((server, port))
+    };
+    let client = |port: u16| {
+        let line = format!("rping -c -C 1 -a {} -p {port}", bed.stage.address(Side::A));
+        Child::spawn(&mut bed.weir(Side::B, &[], line.split(' ')), "client")
+    };
+    let (_holder, first) = start(&[])?;
+    client(first)?.wait(Duration::from_secs(20))?.success()?;
+    let (_server, second) = start(&["--allow", "192.0.2.0/24"])?;
+    let mut refused = client(second)?;
+    std::thread::sleep(Duration::from_secs(3));
+    ensure!(refused.poll()?.is_none(), "the request was answered: {}", refused.printed()?);
+    client(first)?.wait(Duration::from_secs(20))?.success()?;
+    Ok(())
+}
+
+fn unresolved(bed: &Bed) -> Result<()> {
+    let line = format!("rping -c -C 1 -a {} -p 7174", bed.stage.address(Side::A));
+    let mut client = bed.weir(Side::B, &["--allow", "192.0.2.0/24", "--log", "warn"], line.split(' '));
+    let ended = Child::spawn(&mut client, "client")?.wait(Duration::from_secs(10))?;
+    let why = format!("rdma_resolve_addr of {}: it is not an allowed address", bed.stage.address(Side::A));
+    ensure!(!ended.status.success() && ended.stderr.contains(&why), "{}", ended.printed());
     Ok(())
 }
 

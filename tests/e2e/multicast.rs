@@ -33,9 +33,15 @@ pub fn trials() -> Vec<Trial> {
             trials.push(trial(topology, &name, move |bed| rules(bed, group)));
             for receivers in [&[Side::A, Side::A][..], &[Side::A, Side::B, Side::B]] {
                 let name = format!("multicast to {group} reaches {} processes, two QPs each", receivers.len());
-                trials.push(trial(topology, &name, move |bed| all_members(bed, group, receivers)));
+                trials.push(trial(topology, &name, move |bed| all_members(bed, group, receivers, &[])));
             }
         }
+    }
+    for group in GROUPS {
+        let name = format!("multicast to {group} reaches processes of the host itself, in spite of --allow");
+        trials.push(trial(Topology::Veth, &name, move |bed| {
+            all_members(bed, group, &[Side::B, Side::B], &["--allow", "192.0.2.1"])
+        }));
     }
     trials.push(trial(Topology::Veth, "multicast from and to an adapter without Weir", without_weir));
     trials
@@ -44,20 +50,20 @@ pub fn trials() -> Vec<Trial> {
 fn rules(bed: &Bed, group: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = fork::compile("c/multicast.c", folder.path())?;
-    let ended = start(bed, Side::A, &program, &["rules"], group)?.wait(Duration::from_secs(70))?.success()?;
+    let ended = start(bed, (Side::A, &[]), &program, &["rules"], group)?.wait(Duration::from_secs(70))?.success()?;
     ensure!(ended.stdout.ends_with("0 failed\n"), "{}", ended.printed());
     Ok(())
 }
 
 /// The sender runs on B, so that a receiver on B shares its host.
-fn all_members(bed: &Bed, group: &str, receivers: &[Side]) -> Result<()> {
+fn all_members(bed: &Bed, group: &str, receivers: &[Side], options: &[&str]) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = fork::compile("c/multicast.c", folder.path())?;
     let mut listening = vec![];
     for side in receivers {
-        listening.push(ready(start(bed, *side, &program, &["receive", COUNT], group)?)?);
+        listening.push(ready(start(bed, (*side, options), &program, &["receive", COUNT], group)?)?);
     }
-    start(bed, Side::B, &program, &["send", COUNT], group)?.wait(Duration::from_secs(30))?.success()?;
+    start(bed, (Side::B, options), &program, &["send", COUNT], group)?.wait(Duration::from_secs(30))?.success()?;
     for child in listening {
         child.wait(Duration::from_secs(30))?.success()?;
     }
@@ -70,7 +76,7 @@ fn without_weir(bed: &Bed) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = fork::compile("c/multicast.c", folder.path())?;
     let IpAddr::V4(address) = bed.stage.address(Side::B) else { bail!("the address of the stage is not IPv4") };
-    let receiver = ready(start(bed, Side::A, &program, &["receive", COUNT], &GROUP.to_string())?)?;
+    let receiver = ready(start(bed, (Side::A, &[]), &program, &["receive", COUNT], &GROUP.to_string())?)?;
     let socket = roce_peer::bind(&bed.stage, Side::B, address.into())?;
     leave_by(&socket, address)?;
     let envelope = |src: IpAddr, src_port: u16| {
@@ -97,7 +103,7 @@ fn without_weir(bed: &Bed) -> Result<()> {
     let listener = bed.stage.enter(Side::B, || UdpSocket::bind((GROUP, ROCE_PORT)))??;
     listener.join_multicast_v4(&GROUP, &address)?;
     listener.set_read_timeout(Some(Duration::from_secs(10)))?;
-    let sender = start(bed, Side::A, &program, &["send", "100"], &GROUP.to_string())?;
+    let sender = start(bed, (Side::A, &[]), &program, &["send", "100"], &GROUP.to_string())?;
     for number in 0..100 {
         let mut bytes = [0; 2048];
         let (length, from) = listener.recv_from(&mut bytes)?;
@@ -152,11 +158,13 @@ fn ready(mut child: Child) -> Result<Child> {
 }
 
 /// `multicast WHAT DEVICE GID GROUP [COUNT]`.
-fn start(bed: &Bed, side: Side, program: &Path, words: &[&str], group: &str) -> Result<Child> {
+/// The program on a side, with options of `weir run`.
+fn start(bed: &Bed, run: (Side, &[&str]), program: &Path, words: &[&str], group: &str) -> Result<Child> {
+    let (side, options) = run;
     let v6 = group.parse::<IpAddr>()?.is_ipv6();
     let address = if v6 { bed.stage.address6(side).into() } else { bed.stage.address(side) };
     let gid = bed.gid_index(side, address)?.to_string();
-    let mut command = bed.weir(side, &[], [program]);
+    let mut command = bed.weir(side, options, [program]);
     command.args([words[0], &bed.stage.device(), &gid, group]).args(&words[1..]);
     Child::spawn(&mut command, format!("multicast {}", words[0]))
 }

@@ -1,13 +1,14 @@
 //! Settings from the environment: the `WEIR_*` variables that `weir run` sets.
 
 use crate::os::process::gains_privileges;
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 use weir_link::capture::{HistorySize, Snap};
 use weir_link::faults::FaultSpec;
-use weir_link::{Allowed, Arrival, DisabledFeatures};
+use weir_link::{Allowed, DisabledFeatures};
 use weir_links::LinksSpec;
 use weir_transport::{DeviceAttributes, Profile};
 
@@ -93,10 +94,7 @@ impl Config {
         // Checked here; `shown_from_env` has the value.
         links()?;
         Ok(Config {
-            allowed: match variable("WEIR_ALLOW") {
-                None => Allowed::default(),
-                Some(text) => text.parse().map_err(|error| format!("WEIR_ALLOW={text}: {error}"))?,
-            },
+            allowed: allowed()?,
             profile: match variable("WEIR_PROFILE") {
                 None => Profile::ideal(),
                 Some(name) => weir_profiles::load(&name).map_err(|error| format!("WEIR_PROFILE={name}: {error}"))?,
@@ -111,7 +109,7 @@ impl Config {
                 None => None,
                 Some(text) => Some(text.parse().map_err(|error| format!("WEIR_FAULTS={text}: {error}"))?),
             },
-            capture: variable("WEIR_CAPTURE").map(PathBuf::from),
+            capture: raw_variable("WEIR_CAPTURE").map(PathBuf::from),
             capture_snap: with_capture("WEIR_CAPTURE_SNAP")?.unwrap_or_default(),
             capture_ring: with_capture("WEIR_CAPTURE_RING")?,
             memlock: choice("WEIR_MEMLOCK", &[("lax", Memlock::Lax), ("strict", Memlock::Strict)])?,
@@ -134,13 +132,6 @@ impl Config {
         (variable("WEIR_INTERFACE"), links().is_ok_and(|links| links.is_some()))
     }
 
-    /// Whether a packet that another process of this host has received may be for this one: its sender is allowed, or
-    /// is this host.
-    pub fn permits(&self, arrival: &Arrival) -> bool {
-        let from = arrival.from.ip();
-        from == arrival.to || from.is_loopback() || self.allowed.permits(from)
-    }
-
     /// Whether each packet to and from this process needs an ICRC: for whole packets in a capture, and for injected
     /// faults.
     pub fn needs_icrc(&self) -> bool {
@@ -153,6 +144,12 @@ impl Config {
 /// the attributes of the ideal profile.
 pub fn device_attributes() -> DeviceAttributes {
     Config::from_env().map_or_else(|_| Profile::ideal().device, |config| config.profile.device)
+}
+
+/// Reads only `WEIR_ALLOW`. The error describes what is wrong with its value.
+pub fn allowed() -> Result<Allowed, String> {
+    let Some(text) = variable("WEIR_ALLOW") else { return Ok(Allowed::default()) };
+    text.parse().map_err(|error| format!("WEIR_ALLOW={text}: {error}"))
 }
 
 /// Reads only `WEIR_LINKS`. The error describes what is wrong with its value.
@@ -169,8 +166,13 @@ pub fn disabled_features() -> Result<DisabledFeatures, String> {
     }
 }
 
+/// A value that is no Unicode is wrong, not unset: a list of `WEIR_ALLOW` must not be forgotten.
 fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty() && !gains_privileges())
+    Some(raw_variable(name)?.to_string_lossy().into_owned())
+}
+
+fn raw_variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty() && !gains_privileges())
 }
 
 /// The value of a variable that changes what `WEIR_CAPTURE` does.

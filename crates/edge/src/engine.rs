@@ -329,11 +329,14 @@ impl Engine {
 
 /// Binds a port in both families; 0: one that is free.
 fn bind(port: u16) -> Result<Ports, Error> {
-    let list = std::env::var("WEIR_ALLOW").unwrap_or_default();
-    let invalid = io::Error::from_raw_os_error(libc::EINVAL);
-    let hosts: weir_link::Allowed = match list.as_str() {
+    let list = std::env::var_os("WEIR_ALLOW").unwrap_or_default();
+    // A list that is no Unicode is wrong, not unset.
+    let hosts: weir_link::Allowed = match &*list.to_string_lossy() {
         "" => weir_link::Allowed::default(),
-        list => list.parse().map_err(|_| Error::system("WEIR_ALLOW is not a list of prefixes", &invalid))?,
+        list => {
+            let invalid = io::Error::from_raw_os_error(libc::EINVAL);
+            list.parse().map_err(|_| Error::system("WEIR_ALLOW is not a list of prefixes", &invalid))?
+        }
     };
     let bind = |port| Ports::bind_for(port, DisabledFeatures::default(), hosts.clone());
     let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;

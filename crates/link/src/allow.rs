@@ -16,6 +16,9 @@ const LOOPBACK: u32 = 1;
 /// Where the source address is in an IPv4 and in an IPv6 header.
 const SOURCE_V4: u32 = 12;
 const SOURCE_V6: u32 = 8;
+/// Where a filter reads the index of the interface, and the kind of a packet (`PACKET_*`).
+const INTERFACE: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_IFINDEX) as u32;
+const KIND: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
 /// What a filter returns to keep all of a datagram, and to drop it.
 const KEEP: u32 = u32::MAX;
 const DROP: u32 = 0;
@@ -50,7 +53,7 @@ impl Allowed {
     }
 
     /// Has the kernel drop what comes to a UDP socket from an address that is not allowed. What this host itself sends
-    /// comes by its loopback interface, and passes.
+    /// passes: it comes by the loopback interface, or is the copy of a multicast datagram that leaves.
     pub(crate) fn restrict(&self, socket: &Socket, v6: bool) -> io::Result<()> {
         let Some(prefixes) = &self.0 else { return Ok(()) };
         // A process that cannot keep to the list must not open a port at all.
@@ -107,8 +110,8 @@ fn filter(prefixes: &[Prefix], v6: bool) -> Vec<libc::sock_filter> {
     };
     let source = libc::SKF_NET_OFF as u32;
     let source = source.wrapping_add(if v6 { SOURCE_V6 } else { SOURCE_V4 });
-    let interface = (libc::SKF_AD_OFF + libc::SKF_AD_IFINDEX) as u32;
-    let mut filter = vec![load(interface), equal(LOOPBACK, 1), result(KEEP)];
+    let mut filter = vec![load(INTERFACE), equal(LOOPBACK, 1), result(KEEP)];
+    filter.extend([load(KIND), equal(libc::PACKET_LOOPBACK.into(), 1), result(KEEP)]);
     for prefix in prefixes.iter().filter(|prefix| prefix.address.is_ipv6() == v6) {
         let compared: Vec<(usize, (u32, u32))> =
             prefix.masks().enumerate().filter(|(_, (mask, _))| *mask != 0).collect();
@@ -215,8 +218,8 @@ mod tests {
         assert_eq!(list.parse::<Allowed>().unwrap().to_string(), list);
     }
 
-    /// What the kernel does with a filter, for a datagram by an interface.
-    fn run(filter: &[libc::sock_filter], interface: u32, source: IpAddr) -> u32 {
+    /// What the kernel does with a filter, for a datagram of a kind by an interface.
+    fn run(filter: &[libc::sock_filter], interface: u32, kind: u8, source: IpAddr) -> u32 {
         let first = if source.is_ipv6() { SOURCE_V6 } else { SOURCE_V4 };
         let words: Vec<u32> = words(source).collect();
         let (mut a, mut at) = (0, 0);
@@ -227,7 +230,11 @@ mod tests {
                 code if code == libc::BPF_LD | libc::BPF_W | libc::BPF_ABS => {
                     let offset = now.k.wrapping_sub(libc::SKF_NET_OFF as u32);
                     let is_source = offset < 64;
-                    a = if is_source { words[((offset - first) / 4) as usize] } else { interface };
+                    a = match now.k {
+                        _ if is_source => words[((offset - first) / 4) as usize],
+                        KIND => kind.into(),
+                        _ => interface,
+                    };
                 }
                 code if code == libc::BPF_ALU | libc::BPF_AND | libc::BPF_K => a &= now.k,
                 code if code == libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K => {
@@ -248,9 +255,10 @@ mod tests {
             let address: IpAddr = address.parse().unwrap();
             for list in [&list, &narrow] {
                 let filter = filter(list.0.as_ref().unwrap(), address.is_ipv6());
-                let kept = run(&filter, 7, address) == KEEP;
+                let kept = run(&filter, 7, libc::PACKET_HOST, address) == KEEP;
                 assert_eq!(kept, list.permits(address), "{address} by {list}");
-                assert_eq!(run(&filter, LOOPBACK, address), KEEP);
+                assert_eq!(run(&filter, LOOPBACK, libc::PACKET_HOST, address), KEEP);
+                assert_eq!(run(&filter, 7, libc::PACKET_LOOPBACK, address), KEEP);
             }
         }
     }

@@ -195,6 +195,9 @@ impl Host for LiveHost {
 
     fn source_for(&mut self, destination: SocketAddr, from: Option<SocketAddr>) -> Result<SocketAddr, Errno> {
         use socket2::{Domain, Socket, Type};
+        if !weir_device::permits(destination.ip()) {
+            return Err(Errno(libc::EACCES));
+        }
         // The port does not matter: nothing is sent.
         const ANY_PORT: u16 = 9;
         let socket = Socket::new(Domain::for_address(destination), Type::DGRAM, None)?;

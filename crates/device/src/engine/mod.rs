@@ -53,6 +53,7 @@ use crate::memory::keys::Cached;
 use crate::os::clock;
 use crate::os::interfaces::DeviceInfo;
 use crate::paging::held::HeldPackets;
+use crate::relay::senders::Senders;
 use crate::shared::state::AdapterState;
 use crate::slot::{FIRST_PORT, INDEX_BITS, Slot, slot_of};
 use crate::stat::{publish, sheet};
@@ -189,6 +190,7 @@ impl Engine {
     ) -> Result<Engine, Errno> {
         let peers = own_peers(config, profile, ports.receive_buffer(), offers_local)?;
         let mut engine = Engine::over(carrier::wrap(ports, device, config)?, slot, peers, profile, shown)?;
+        engine.foreign.senders = Senders::of(config.allowed.clone());
         if device.is_joined() {
             let interfaces = device.links.all.iter().map(|interface| interface.name.as_str());
             engine.link_rows = LinkRows::new(publish::links(&device.name, interfaces));

@@ -145,7 +145,8 @@ impl Engine {
         let inbox = std::mem::replace(&mut self.inbox, Inbox::new(0));
         for arrival in message::packets(&inbox.bytes[..len]) {
             // The holder of the port may have other prefixes, or none.
-            if adapter.config.permits(&arrival) && self.slot.incoming.accepts_from(user, arrival.from.ip(), now) {
+            let from = arrival.from.ip();
+            if self.foreign.senders.permits(from, now) && self.slot.incoming.accepts_from(user, from, now) {
                 self.shown.traffic.received(&[arrival]);
                 self.deliver(adapter, &inbox, &arrival, now);
             }

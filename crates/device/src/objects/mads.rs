@@ -2,14 +2,16 @@
 
 use crate::Errno;
 use crate::adapter::Adapter;
+use crate::config;
 use crate::engine::mads::checked;
 use crate::objects::context::Context;
 use crate::os::descriptors::{self, DescriptorGuard};
-use crate::os::{clock, epoll, seqpacket};
+use crate::os::{clock, epoll, interfaces, seqpacket};
 use crate::relay::incoming::{Incoming, Received};
 use crate::relay::message;
 use crate::relay::port_authority::PortOwners;
 use crate::relay::receiver::{COMMUNICATION_BITS, COMMUNICATIONS, Receiver};
+use crate::relay::senders::Senders;
 use crate::shared::route::{Route, needs_scope};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -64,6 +66,13 @@ pub struct ReceivedMad<'a> {
     pub bytes: &'a Mad,
 }
 
+/// Whether this process may send to an address: `--allow` has it, or it is of this host, or a multicast group.
+pub fn permits(remote: IpAddr) -> bool {
+    // A list that is wrong permits nothing. Opening a device reports it.
+    let allowed = config::allowed();
+    remote.is_multicast() || allowed.is_ok_and(|allowed| allowed.permits(remote) || interfaces::is_own(remote))
+}
+
 /// A name of this process, by which it gets MADs.
 pub struct MadSocket {
     name: Name,
@@ -71,6 +80,7 @@ pub struct MadSocket {
     token: u64,
     /// When connections are accepted again, after the process had no descriptor left.
     resume: Option<Instant>,
+    senders: Senders,
 }
 
 enum Name {
@@ -123,7 +133,9 @@ impl MadSocket {
         let _opening = DescriptorGuard::begin();
         let socket = seqpacket::reserve(&receiver.name())?;
         descriptors::register(&[socket.as_raw_fd()]);
-        Ok(MadSocket { name: Name::Reserved(socket), epoll: epoll.clone(), token, resume: None })
+        // Opening a device reports a list that is wrong.
+        let senders = Senders::of(config::allowed().unwrap_or_default());
+        Ok(MadSocket { name: Name::Reserved(socket), epoll: epoll.clone(), token, resume: None, senders })
     }
 
     /// Lets the holder of port 4791 hand MADs over.
@@ -166,15 +178,12 @@ impl MadSocket {
                 Received::Message { len, user } => {
                     for arrival in message::packets(&buffer[..len]) {
                         let packet = &buffer[arrival.start..arrival.start + arrival.len];
-                        if incoming.accepts_from(user, arrival.from.ip(), clock::now())
+                        let from = arrival.from.ip();
+                        if self.senders.permits(from, clock::now())
+                            && incoming.accepts_from(user, from, clock::now())
                             && let Some(bytes) = checked(&arrival, packet)
                         {
-                            deliver(ReceivedMad {
-                                from: arrival.from.ip(),
-                                to: arrival.to,
-                                ifindex: arrival.ifindex,
-                                bytes,
-                            });
+                            deliver(ReceivedMad { from, to: arrival.to, ifindex: arrival.ifindex, bytes });
                         }
                     }
                     continue;

@@ -84,8 +84,13 @@ const INVENTED_SPEED: [&str; 2] = ["veth", "tun"];
 
 /// Whether an address is of this host. No, if the interfaces cannot be queried.
 pub fn is_own(address: IpAddr) -> bool {
+    address.is_loopback() || own_addresses().contains(&address)
+}
+
+/// The addresses of this host; none if the interfaces cannot be queried.
+pub fn own_addresses() -> Vec<IpAddr> {
     let links = || Netlink::open()?.links();
-    address.is_loopback() || links().is_ok_and(|links| links.iter().any(|link| link.addresses.contains(&address)))
+    links().into_iter().flatten().flat_map(|link| link.addresses).collect()
 }
 
 /// All interfaces that have an address.

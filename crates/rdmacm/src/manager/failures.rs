@@ -46,9 +46,16 @@ impl Manager {
     /// The system has no way to an address. Returns the error.
     pub(super) fn no_route(&mut self, number: u32, to: IpAddr, error: Errno) -> Errno {
         let (device, cause) = (self.device_of(number), io::Error::from_raw_os_error(error.0));
-        self.host.log(format_args!(
-            "{device}: rdma_resolve_addr of {to}: there is no route ({cause}): see `ip route get {to}`"
-        ));
+        if error.0 == libc::EACCES {
+            self.host.log(format_args!(
+                "{device}: rdma_resolve_addr of {to}: it is not an allowed address (option --allow of `weir run`, \
+                 WEIR_ALLOW), or a route forbids it: see `ip route get {to}`"
+            ));
+        } else {
+            self.host.log(format_args!(
+                "{device}: rdma_resolve_addr of {to}: there is no route ({cause}): see `ip route get {to}`"
+            ));
+        }
         error
     }
 

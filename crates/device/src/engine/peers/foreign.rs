@@ -2,6 +2,7 @@
 
 use crate::relay::holder::Holder;
 use crate::relay::receiver::Receiver;
+use crate::relay::senders::Senders;
 use crate::slot::{is_used, slot_of};
 use std::io;
 use std::time::Duration;
@@ -29,6 +30,8 @@ pub struct Foreign {
     /// When connections are accepted again.
     pub resume: Option<Instant>,
     pub reported: bool,
+    /// Of packets that are handed over.
+    pub senders: Senders,
 }
 
 impl Foreign {
