@@ -30,16 +30,23 @@ const UNFINISHED: Duration = Duration::from_secs(60);
 /// Candidates for this user's run folder, the best first: memory rather than a disk, because writeback to a disk
 /// would stop the process now and then.
 pub fn candidates() -> Vec<PathBuf> {
-    let variable = |name: &str| {
-        let value = std::env::var_os(name).filter(|value| Path::new(value).is_absolute() && !gains_privileges());
-        value.map(PathBuf::from)
-    };
     let user = geteuid();
     let runtime = variable("XDG_RUNTIME_DIR").unwrap_or_else(|| format!("/run/user/{user}").into());
     let fixed = ["/dev/shm", "/tmp"].map(|folder| Path::new(folder).join(format!("weir-{user}")));
-    let mut all: Vec<PathBuf> = variable(VARIABLE).into_iter().chain([runtime.join("weir")]).chain(fixed).collect();
+    let mut all: Vec<PathBuf> = chosen().into_iter().chain([runtime.join("weir")]).chain(fixed).collect();
     all.dedup();
     all
+}
+
+/// The run folder that `WEIR_RUN_DIR` names.
+pub fn chosen() -> Option<PathBuf> {
+    variable(VARIABLE)
+}
+
+/// An environment variable with the path of a folder.
+fn variable(name: &str) -> Option<PathBuf> {
+    let value = std::env::var_os(name).filter(|value| Path::new(value).is_absolute() && !gains_privileges());
+    value.map(PathBuf::from)
 }
 
 /// The run folder, created if necessary. Error: that of the last candidate.

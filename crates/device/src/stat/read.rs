@@ -111,8 +111,11 @@ pub enum Unreadable {
     Busy,
 }
 
-/// Folders to search: those of this user; for root those of all users.
+/// Folders to search: that of `WEIR_RUN_DIR` alone if there is one; else those of this user; for root those of all users.
 pub fn folders() -> Vec<PathBuf> {
+    if let Some(chosen) = folder::chosen().filter(|folder| folder.is_dir()) {
+        return vec![chosen];
+    }
     let mut all = folder::candidates();
     if nix::unistd::geteuid().is_root() {
         let inside = |folder: &str| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
