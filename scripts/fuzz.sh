@@ -1,6 +1,6 @@
 #!/bin/sh
 # Fuzzes each target, or those that are named, on the stable toolchain, and prints a table. After a failure the other targets
-# still run. The targets that read and write shared memory run with AddressSanitizer if FUZZ_ASAN is set.
+# still run. If FUZZ_ASAN is set they run with AddressSanitizer, for those that read and write shared memory.
 # Usage: scripts/fuzz.sh [--minimize] [TARGET…]
 #   --minimize   instead of fuzzing, keep those inputs of fuzz/corpus and of target/fuzz/corpus that reach something of
 #                their own

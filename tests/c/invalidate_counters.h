@@ -9,8 +9,9 @@
 #include <unistd.h>
 
 /* The files lag behind the counters by up to a tenth of a second. Publication starts up to two seconds late. */
-#define SETTLE_US 250000
-#define LOOKS 20
+#define SETTLE_US 150000
+#define LOOK_US 10000
+#define LOOKS 500
 
 static inline long counter_now(const char *name)
 {
@@ -39,17 +40,16 @@ static inline long counter_now(const char *name)
 	return sum;
 }
 
-/* Waits until a counter of this process, summed over its devices, has reached `wanted` and stays there, or for five
- * seconds, and returns it. -1 without WEIR_RUN_DIR. */
+/* Waits until a counter of this process, summed over its devices, has reached `wanted`, or for five seconds, and returns
+ * what it is a little later: it must stay there. -1 as `wanted` stands for any value. -1 without WEIR_RUN_DIR. */
 static inline long counter(const char *name, long wanted)
 {
-	long last = -2, value;
+	long value;
 
-	for (int i = 0; (value = counter_now(name)) >= 0 && i < LOOKS && (value != wanted || last != wanted); i++) {
-		last = value;
-		usleep(SETTLE_US);
-	}
-	return value;
+	for (int i = 0; wanted >= 0 && (value = counter_now(name)) >= 0 && i < LOOKS && value < wanted; i++)
+		usleep(LOOK_US);
+	usleep(SETTLE_US);
+	return counter_now(name);
 }
 
 #endif

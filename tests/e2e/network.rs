@@ -43,6 +43,7 @@ pub fn trials() -> Vec<Trial> {
         filtered("behind a translation of ports the log says that ICRCs are wrong", translated_port),
         filtered("with all ports blocked the log names them", all_blocked),
         filtered("with port 4791 blocked, Weir's own ports suffice", roce_blocked),
+        veth("a path that is narrower than the interface: the log says how narrow", narrow_path),
         veth("hosts with IPv6 alone", ipv6_alone),
         veth("link-local addresses", link_local),
         veth("a second address of an interface", second_address),
@@ -125,6 +126,15 @@ fn roce_blocked(bed: &Bed) -> Result<()> {
     ensure!(outcome.client.stdout.contains("200 iters"), "{}", outcome.client.printed());
     ensure!(!outcome.client.stderr.contains("weir_eth0, QP"), "{}", outcome.client.printed());
     Ok(())
+}
+
+/// As after a router's "fragmentation needed": the kernel knows an MTU of the path.
+fn narrow_path(bed: &Bed) -> Result<()> {
+    let (_server, mut client) = running_pair(bed, &WARN, "ib_write_bw", HASTY)?;
+    let address = bed.stage.address(Side::B);
+    bed.stage.ip(Side::B, &format!("route change 198.18.0.0/24 dev eth0 src {address} mtu 1500"))?;
+    let line = ["weir_eth0", "the path there carries 1500 (MTU), though eth0 carries", "path MTU of 1024"];
+    until_printed(&mut client, &line)
 }
 
 fn ipv6_alone(bed: &Bed) -> Result<()> {
