@@ -35,9 +35,14 @@ impl<T: AsRawFd> Kept<T> {
         Kept { file: ManuallyDrop::new(file), descriptors }
     }
 
-    /// An error if the program has closed the descriptor.
+    /// False if the program has closed the descriptor. Allocates nothing: a signal handler may ask.
+    pub fn is_own(&self) -> bool {
+        (self.descriptors.is_own)(self.file.as_raw_fd())
+    }
+
+    /// [`is_own`](Self::is_own) with an error for the log, which allocates.
     pub fn check(&self) -> io::Result<()> {
-        match (self.descriptors.is_own)(self.file.as_raw_fd()) {
+        match self.is_own() {
             true => Ok(()),
             false => Err(io::Error::other("the program has closed the descriptor")),
         }
@@ -80,16 +85,16 @@ mod tests {
         let (mut reader, writer) = UnixStream::pair().unwrap();
         let lost = Descriptors { opened: |_| (), closes: |_| false, is_own: |_| false };
         let kept = Kept::new(writer, lost);
-        assert!(kept.check().is_err());
+        assert!(!kept.is_own() && kept.check().is_err());
         let number = kept.as_raw_fd();
         drop(kept);
         reader.set_nonblocking(true).unwrap();
         assert_eq!(reader.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock, "the other end is open");
+        #[allow(unsafe_code)] // The drop has left the descriptor open, and only its number is known.
         // SAFETY: the descriptor is open, and nothing else owns it now.
-        #[allow(unsafe_code)]
         let again: OwnedFd = unsafe { std::os::fd::FromRawFd::from_raw_fd(number) };
         let kept = Kept::new(again, Descriptors::default());
-        assert!(kept.check().is_ok());
+        assert!(kept.is_own() && kept.check().is_ok());
         drop(kept);
         assert_eq!(reader.read(&mut [0]).unwrap(), 0, "closed");
     }

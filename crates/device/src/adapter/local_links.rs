@@ -31,7 +31,7 @@ pub const MORE_DESCRIPTORS: usize = MAX_RINGS + HANDSHAKES + 2;
 const LONGEST: Duration = Duration::from_secs(1);
 /// How long no connection is accepted after the system refused one.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The same after a connection of another user.
+/// The same after connections of other users.
 const PAUSE_OF_OTHERS: Duration = Duration::from_millis(50);
 /// The most connections that are accepted before other work.
 const AT_ONCE: usize = 32;
@@ -146,10 +146,11 @@ impl LocalLinks {
     }
 
     fn accept(&mut self, adapter: &Adapter, listener: &Listener) {
+        let mut others_came = false;
         for _ in 0..AT_ONCE {
             let socket = match listener.accept() {
                 Ok(socket) => socket,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => {
                     // No descriptors or no memory: the connection would wake the thread again and again.
                     self.pause(adapter, listener, PAUSE);
@@ -166,13 +167,18 @@ impl LocalLinks {
             };
             // Memory is shared with processes of the same user only.
             if !is_own_user(&socket) {
-                // That user may connect without end, and each connection wakes the thread.
-                return self.pause(adapter, listener, PAUSE_OF_OTHERS);
+                // The next one may be of the own user: its connect fails while those of others fill the backlog.
+                others_came = true;
+                continue;
             }
-            let Ok(greeting) = getrandom::u64() else { return };
+            let Ok(greeting) = getrandom::u64() else { break };
             if seqpacket::send(&socket, &handshake::greeting(greeting)).is_ok() {
                 self.begin(adapter, listener, socket, State::Accepted { greeting });
             }
+        }
+        if others_came {
+            // Another user may connect without end, and each connection wakes the thread.
+            self.pause(adapter, listener, PAUSE_OF_OTHERS);
         }
     }
 

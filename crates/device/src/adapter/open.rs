@@ -138,8 +138,9 @@ impl Drop for Adapter {
             if let Some(resolver) = self.resolver.get() {
                 resolver.end();
             }
-            // Otherwise the numbers may be those of another adapter.
-            if !self.pace.has_lost() {
+            // Otherwise the numbers may be those of another adapter. Descriptors that stay open, after a loss of another
+            // adapter too, must still be spared from the program's close and closed in a child.
+            if !self.pace.has_lost() && !self.pace.stays_open() {
                 descriptors::forget(&self.descriptors());
             }
             self.shown.state.set(sheet::state::CLOSED);

@@ -20,7 +20,7 @@ const MAX_DESCRIPTORS: usize = 1 << 20;
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 /// The process that has these descriptors: a child of vfork shares the memory, but has a table of its own.
 static OWNER: AtomicI32 = AtomicI32::new(0);
-/// The kernel does not keep marks.
+/// The kernel does not keep marks, or a sandbox forbids them.
 static UNMARKED: AtomicBool = AtomicBool::new(false);
 /// How often this process has found that the program has closed descriptors of Weir.
 static LOSSES: AtomicU32 = AtomicU32::new(0);
@@ -159,20 +159,34 @@ pub fn next_spared(first: u32) -> Option<u32> {
 /// Returns whether a descriptor of Weir still stands for the file that it stood for when it was registered. One short
 /// system call; errno is not kept. A program may change the mark of a file that it was lent, but does not remove it.
 pub fn is_marked(descriptor: RawFd) -> bool {
-    // SAFETY: asks for a number.
-    let signal = unsafe { libc::syscall(libc::SYS_fcntl, descriptor, F_GETSIG, 0) };
-    signal > 0 || signal == 0 && UNMARKED.load(Ordering::Relaxed)
+    is_mark(signal_of(descriptor), UNMARKED.load(Ordering::Relaxed))
 }
 
 /// Marks a file of Weir that is registered later, or never: for [`is_marked`].
 pub fn mark(descriptor: RawFd) {
-    // SAFETY: sets and asks for a number.
-    let marked = unsafe {
-        libc::syscall(libc::SYS_fcntl, descriptor, F_SETSIG, MARK);
-        libc::syscall(libc::SYS_fcntl, descriptor, F_GETSIG, 0)
-    };
-    if marked == 0 {
+    // SAFETY: sets a number.
+    unsafe { libc::syscall(libc::SYS_fcntl, descriptor, F_SETSIG, MARK) };
+    // A closed descriptor says nothing about marks.
+    if !matches!(signal_of(descriptor), Ok(1..) | Err(libc::EBADF)) {
         UNMARKED.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The signal of a file, 0 if it has none; or the errno of the kernel or a sandbox.
+fn signal_of(descriptor: RawFd) -> Result<i64, i32> {
+    // SAFETY: asks for a number, and reads errno of this thread.
+    unsafe {
+        let signal = libc::syscall(libc::SYS_fcntl, descriptor, F_GETSIG, 0);
+        if signal < 0 { Err(*libc::__errno_location()) } else { Ok(signal) }
+    }
+}
+
+/// Returns whether a file with this signal counts as one of Weir. Where F_GETSIG is refused (by seccomp, say), an open
+/// descriptor must count: otherwise each device would fail at once.
+fn is_mark(signal: Result<i64, i32>, unmarked: bool) -> bool {
+    match signal {
+        Ok(signal) => signal > 0 || unmarked,
+        Err(error) => error != libc::EBADF,
     }
 }
 
@@ -302,6 +316,22 @@ mod tests {
         // SAFETY: descriptors of this test.
         registered.iter().for_each(|descriptor| unsafe { assert_eq!(libc::close(*descriptor), 0) });
         assert!(bit_of(&DESCRIPTORS, -1).is_none() && bit_of(&DESCRIPTORS, MAX_DESCRIPTORS as RawFd).is_none());
+    }
+
+    #[test]
+    fn only_a_closed_descriptor_or_a_file_without_the_mark_is_lost() {
+        for refused in [libc::EINVAL, libc::EPERM, libc::ENOSYS] {
+            assert!(is_mark(Err(refused), true) && is_mark(Err(refused), false), "errno {refused}");
+        }
+        assert!(!is_mark(Err(libc::EBADF), true) && !is_mark(Err(libc::EBADF), false));
+        assert!(is_mark(Ok(i64::from(MARK)), false) && !is_mark(Ok(0), false) && is_mark(Ok(0), true));
+        assert_eq!(signal_of(-1), Err(libc::EBADF));
+        let file = null(200);
+        assert_eq!(signal_of(file), Ok(0));
+        mark(file);
+        assert_eq!(signal_of(file), Ok(i64::from(MARK)));
+        // SAFETY: a descriptor of this test.
+        unsafe { assert_eq!(libc::close(file), 0) };
     }
 
     #[test]

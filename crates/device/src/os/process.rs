@@ -88,6 +88,12 @@ impl<T> Owned<T> {
         owned.losses = Some(descriptors::losses());
         owned
     }
+
+    /// Returns whether its descriptors stay open when it is dropped: the program has closed some of Weir, and these may
+    /// be among them.
+    pub fn stays_open(&self) -> bool {
+        self.losses.is_some_and(|losses| losses != descriptors::losses())
+    }
 }
 
 impl<T> Deref for Owned<T> {
@@ -105,8 +111,7 @@ impl<T> DerefMut for Owned<T> {
 
 impl<T> Drop for Owned<T> {
     fn drop(&mut self) {
-        let lost = self.losses.is_some_and(|losses| losses != descriptors::losses());
-        if !self.owner_process.is_inherited() && !lost {
+        if !self.owner_process.is_inherited() && !self.stays_open() {
             // SAFETY: dropped once, and nothing accesses it afterwards.
             unsafe { ManuallyDrop::drop(&mut self.inner) };
         }

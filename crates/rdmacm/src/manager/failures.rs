@@ -4,6 +4,7 @@ use super::Manager;
 use super::id::State;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 use weir_cm::{ConnectionId, RejectReason, SidrStatus};
 use weir_device::Errno;
 
@@ -13,6 +14,10 @@ const NO_LISTENER: &str = "no program listens to this port there: start it befor
                            (RDMA_PS_TCP, RDMA_PS_UDP) and the address that it has bound";
 const REFUSED: &str = "the program there refuses it (rdma_reject), could not accept it, or listens for QPs of another type: \
                        its log and the private data of the event may say why";
+
+/// Between two lines about what peers cause. The lines of a second are for calls of this process: peers must not use them
+/// up.
+const AGAIN: Duration = Duration::from_secs(60);
 
 impl Manager {
     /// No device has the address to bind. Returns the error.
@@ -105,10 +110,14 @@ impl Manager {
 
     /// A listener's backlog is full: a request is ignored.
     pub(super) fn full_backlog(&mut self, number: u32, local: SocketAddr, remote: SocketAddr) {
+        if self.full_said.is_some_and(|said| self.now - said < AGAIN) {
+            return;
+        }
+        self.full_said = Some(self.now);
         let device = self.device_of(number);
         self.host.log(format_args!(
             "{device}: a request of {remote} to {local} is ignored until it comes again, because the backlog is full: call \
-             rdma_get_cm_event more often, or rdma_listen with a larger backlog"
+             rdma_get_cm_event more often, or rdma_listen with a larger backlog (said once a minute)"
         ));
     }
 
@@ -228,14 +237,22 @@ mod tests {
     #[test]
     fn a_request_to_a_full_backlog_has_a_line() {
         let mut pair = Pair::new();
-        let listener = pair.server.create(1, port_space::TCP);
-        pair.server.listen(listener, "10.0.0.2:7471", 1).unwrap();
-        for uid in 10..12 {
+        let connect = |pair: &mut Pair, uid| {
             let id = pair.client.create(uid, port_space::TCP);
             pair.client.resolve(uid, id, "10.0.0.2:7471");
             pair.client.connect(id, b"").unwrap();
-        }
+        };
+        let listener = pair.server.create(1, port_space::TCP);
+        pair.server.listen(listener, "10.0.0.2:7471", 1).unwrap();
+        (10..13).for_each(|uid| connect(&mut pair, uid));
         pair.deliver();
         says(&pair, &["weir_t0: a request of 10.0.0.1:", "to 10.0.0.2:7471 is ignored", "larger backlog"]);
+        // Once a minute.
+        pair.pass(59);
+        assert!(said(&pair).is_empty(), "requests that come again have no line");
+        pair.pass(2);
+        connect(&mut pair, 13);
+        pair.deliver();
+        says(&pair, &["is ignored"]);
     }
 }

@@ -55,6 +55,8 @@ pub struct Manager {
     peers_at: Option<Instant>,
     /// Connections of which the last look missed the peer's process.
     missing: HashSet<ConnectionId>,
+    /// When the log had a line about a full backlog.
+    full_said: Option<Instant>,
     /// The process ends.
     ending: Option<ending::Ending>,
 }
@@ -105,6 +107,7 @@ impl Manager {
             look_at: None,
             peers_at: None,
             missing: HashSet::new(),
+            full_said: None,
             ending: None,
         }
     }
