@@ -215,6 +215,7 @@ int main(int argc, char **argv)
 
 			check(!ibv_close_device(closed), "close a device with objects");
 			check(ibv_close_device(closed) == EINVAL, "close it twice");
+			check(!ibv_alloc_pd(closed) && errno == EINVAL, "a PD of a closed device");
 			destroy_all(&set, 1, first + round);
 			check(ibv_close_device(closed) == EINVAL, "close it again");
 			if (!open_device(name))

@@ -15,7 +15,8 @@ use std::any::Any;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use weir_device::{Errno, Uncancelled, headroom, holds_engine};
+use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
+use weir_device::{Errno, Uncancelled, headroom, holds_engine, refused};
 
 pub const EBUSY: Errno = Errno(libc::EBUSY);
 pub const EDEADLK: Errno = Errno(libc::EDEADLK);
@@ -28,6 +29,9 @@ pub const EOPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
 thread_local! {
     /// Control calls that this thread is in.
     static CALLS: Cell<u32> = const { Cell::new(0) };
+    /// Whether a call of this thread was refused by [`interrupts`] and is not in the log yet, and the first such call.
+    static UNLOGGED: Cell<bool> = const { Cell::new(false) };
+    static INTERRUPTING: Cell<&'static str> = const { Cell::new("") };
 }
 
 /// This thread is in a control call, until this is dropped.
@@ -42,8 +46,39 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
+        // Before the count is 0: a signal handler that interrupts the log's writer must find itself within a call.
+        if UNLOGGED.get() && !is_nested() {
+            log_interrupting();
+        }
         CALLS.set(CALLS.get() - 1);
     }
+}
+
+/// EDEADLK for a call that came in the middle of another call of this thread. The interrupted call may be inside malloc
+/// or the log's writer, so that this only remembers what to log: the line comes when the interrupted control call ends,
+/// or at the end of the thread's next one if a post or a poll was interrupted. Of several such calls it names the first.
+#[cold]
+pub fn interrupts(verb: &'static str) -> Errno {
+    if !UNLOGGED.replace(true) {
+        // A further signal handler must find the flag set: it would write the other half of the name.
+        compiler_fence(SeqCst);
+        INTERRUPTING.set(verb);
+    }
+    EDEADLK
+}
+
+#[cold]
+fn log_interrupting() {
+    let verb = INTERRUPTING.get();
+    // A signal handler may write the name as soon as the flag is clear.
+    compiler_fence(SeqCst);
+    UNLOGGED.set(false);
+    let errno = std::io::Error::last_os_error().raw_os_error();
+    let why =
+        "it was called by a signal handler that interrupted another call of this thread: call it after the handler";
+    refused(EDEADLK.0, format_args!("{verb}: {why}"));
+    // The call that ends here has not failed because of this.
+    set_errno(Errno(errno.unwrap_or(0)));
 }
 
 /// Returns whether the control call in which this thread is came in the middle of another call of this thread: from a
@@ -194,6 +229,13 @@ mod tests {
     fn a_call_within_a_call_is_nested() {
         let nested = || guard(true, is_nested);
         assert!(!nested() && guard(false, nested) && !nested());
+    }
+
+    #[test]
+    fn a_call_that_interrupts_another_is_logged_when_that_one_ends() {
+        let within = || guard(EIO, || interrupts("ibv_destroy_qp"));
+        assert_eq!(guard((EIO, false), || (within(), UNLOGGED.get())), (EDEADLK, true));
+        assert!(!UNLOGGED.get());
     }
 
     #[test]

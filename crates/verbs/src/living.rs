@@ -7,8 +7,11 @@
 
 use crate::abi::*;
 use crate::context;
-use crate::ffi::{self, EINVAL};
+use crate::ffi::{self, EINVAL, interrupts};
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_device::{Errno, OwnerProcess, PerProcess, headroom, refused, with_room};
 
@@ -64,13 +67,93 @@ struct Entry {
     closed: bool,
 }
 
-type Entries = HashMap<usize, Entry>;
+#[derive(Default)]
+struct Table {
+    entries: HashMap<usize, Entry>,
+    /// The calls that create an object and have not entered it yet. Each of them needs a place of its own.
+    pending: usize,
+}
 
 /// Empty in a forked child, which does nothing to its parent's objects.
-static LIVING: PerProcess<Mutex<Entries>> = PerProcess::new();
+static LIVING: PerProcess<Mutex<Table>> = PerProcess::new();
 
-fn living() -> MutexGuard<'static, Entries> {
-    LIVING.get().lock().unwrap_or_else(PoisonError::into_inner)
+thread_local! {
+    /// This thread holds the lock of the table, or is about to. A signal handler of it must not take the lock then.
+    static IN_TABLE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The flag [`IN_TABLE`] is set, until this is dropped.
+struct Inside {
+    before: bool,
+}
+
+impl Inside {
+    fn begin() -> Inside {
+        let before = IN_TABLE.replace(true);
+        // For signal handlers: the compiler must not move the lock to a place before the flag.
+        compiler_fence(SeqCst);
+        Inside { before }
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        // As above, for the end of the lock.
+        compiler_fence(SeqCst);
+        IN_TABLE.set(self.before);
+    }
+}
+
+/// The table, locked.
+struct Locked {
+    // The fields are dropped in this order: the flag outlasts the lock.
+    table: MutexGuard<'static, Table>,
+    _inside: Inside,
+}
+
+impl Deref for Locked {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        &self.table
+    }
+}
+
+impl DerefMut for Locked {
+    fn deref_mut(&mut self) -> &mut Table {
+        &mut self.table
+    }
+}
+
+fn living() -> Locked {
+    // The first use allocates, so that a memory hook may call `ibv_dereg_mr`: it comes before the flag.
+    let table = LIVING.get();
+    let inside = Inside::begin();
+    Locked { table: table.lock().unwrap_or_else(PoisonError::into_inner), _inside: inside }
+}
+
+/// A place in the table for an object, until this is dropped: after the object was entered, or could not be created.
+struct Place(());
+
+impl Place {
+    /// Grows the table outside of the lock. ENOMEM without memory.
+    fn reserve() -> Result<Place, Errno> {
+        let (place, pending) = {
+            let mut table = living();
+            table.pending += 1;
+            (Place(()), table.pending)
+        };
+        drop(with_room(pending, living, |table| &mut table.entries)?);
+        Ok(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut table = living();
+        // In a child that was forked in the middle of the call, the table is new.
+        table.pending = table.pending.saturating_sub(1);
+    }
 }
 
 /// For calls that return an object, or NULL and errno: ENOMEM if memory is short.
@@ -81,40 +164,48 @@ pub fn object<T: Object>(body: impl FnOnce() -> Result<*mut T, Errno>) -> *mut T
 /// Like [`object`], for an object that needs less than `bytes` bytes.
 pub fn object_of<T: Object>(bytes: usize, body: impl FnOnce() -> Result<*mut T, Errno>) -> *mut T {
     ffi::object_of(bytes, || {
-        // Grows outside of the lock, and before there is an object.
-        drop(with_room(1, living, |entries| entries)?);
+        // Before there is an object: its insertion must not allocate, and cannot fail.
+        let _place = Place::reserve()?;
         let object = body()?;
         // SAFETY: just created.
         let context = unsafe { T::context(object) } as usize;
         let entry = Entry { kind: T::KIND, context, leaving: false, objects: 0, closed: false };
-        let mut entries = living();
-        entries.insert(object as usize, entry);
-        if let Some(context) = entries.get_mut(&context) {
+        let mut table = living();
+        table.entries.insert(object as usize, entry);
+        if let Some(context) = table.entries.get_mut(&context) {
             context.objects += 1;
         }
         Ok(object)
     })
 }
 
-/// EINVAL if an object does not exist, or a thread destroys it. `verb`: the call, for the log.
-pub fn check<T: Object>(object: *const T, verb: &str) -> Result<(), Errno> {
-    let exists = living().get(&(object as usize)).is_some_and(|entry| entry.kind == T::KIND && !entry.leaving);
+/// EINVAL if an object does not exist, or a thread destroys it, or it is a context whose device is closed. `verb`: the
+/// call, for the log.
+///
+/// EDEADLK in a signal handler that has interrupted this thread while it holds the lock of the table.
+pub fn check<T: Object>(object: *const T, verb: &'static str) -> Result<(), Errno> {
+    if IN_TABLE.get() {
+        return Err(interrupts(verb));
+    }
+    let is_usable = |entry: &Entry| entry.kind == T::KIND && !entry.leaving && !entry.closed;
+    let exists = living().entries.get(&(object as usize)).is_some_and(is_usable);
     if exists || may_be_inherited(object) { Ok(()) } else { Err(missing::<T>(verb)) }
 }
 
 /// The thread begins to destroy an object. EINVAL as for [`check`]. If the call fails, the object stays.
 ///
 /// EDEADLK in a signal handler that has interrupted a control call of this thread, or a turn: it would wait for what
-/// that call holds. Regions are excepted, because a memory hook may deregister them in the middle of any call.
-pub fn leave<T: Object>(object: *mut T, verb: &str) -> Result<Leaving, Errno> {
-    if T::KIND != ibv_mr::KIND && ffi::is_nested() {
+/// that call holds. Regions are excepted, because a memory hook may deregister them in the middle of any call, except
+/// under the lock of the table: nothing allocates there, so that only a signal handler can come.
+pub fn leave<T: Object>(object: *mut T, verb: &'static str) -> Result<Leaving, Errno> {
+    if IN_TABLE.get() || T::KIND != ibv_mr::KIND && ffi::is_nested() {
         return Err(interrupts(verb));
     }
-    let mut entries = living();
-    let entry = entries.get_mut(&(object as usize)).filter(|entry| entry.kind == T::KIND && !entry.leaving);
+    let mut table = living();
+    let entry = table.entries.get_mut(&(object as usize)).filter(|entry| entry.kind == T::KIND && !entry.leaving);
     // A context that waits for its objects is closed already.
     let Some(entry) = entry.filter(|entry| !entry.closed) else {
-        drop(entries);
+        drop(table);
         return if may_be_inherited(object) { Ok(Leaving { object: 0 }) } else { Err(missing::<T>(verb)) };
     };
     entry.leaving = true;
@@ -131,13 +222,6 @@ fn missing<T: Object>(verb: &str) -> Errno {
     refused(EINVAL.0, format_args!("{verb}: this {} does not exist (any more)", T::KIND))
 }
 
-#[cold]
-fn interrupts(verb: &str) -> Errno {
-    let why =
-        "it is called by a signal handler that interrupted another call of this thread: call it after the handler";
-    refused(ffi::EDEADLK.0, format_args!("{verb}: {why}"))
-}
-
 /// An object that a thread destroys.
 pub struct Leaving {
     /// Its address; 0 in a child, for an object of its parent.
@@ -148,7 +232,8 @@ impl Leaving {
     /// The object is about to be freed. The result must be dropped after that.
     pub fn done(mut self) -> Left {
         let object = std::mem::take(&mut self.object);
-        let mut entries = living();
+        let mut table = living();
+        let entries = &mut table.entries;
         let Some(entry) = entries.get_mut(&object) else { return Left { context: None } };
         if entry.context == 0 && entry.objects > 0 {
             (entry.closed, entry.leaving) = (true, false);
@@ -172,7 +257,7 @@ impl Drop for Leaving {
     /// The call has failed.
     fn drop(&mut self) {
         if self.object != 0
-            && let Some(entry) = living().get_mut(&self.object)
+            && let Some(entry) = living().entries.get_mut(&self.object)
         {
             entry.leaving = false;
         }
@@ -212,6 +297,44 @@ mod tests {
         drop(leave(pd, "ibv_dealloc_pd").unwrap().done());
         // SAFETY: from `Box::into_raw`.
         drop(unsafe { Box::from_raw(pd) });
+    }
+
+    #[test]
+    fn under_the_lock_of_the_table_nothing_takes_it_again() {
+        let region = std::ptr::without_provenance_mut::<ibv_mr>(24);
+        let locked = living();
+        let (checked, left) = (check(region, "ibv_rereg_mr"), leave(region, "ibv_dereg_mr").err());
+        drop(locked);
+        assert_eq!((checked, left), (Err(ffi::EDEADLK), Some(ffi::EDEADLK)));
+        assert_eq!(check(region, "ibv_rereg_mr"), Err(EINVAL), "it does not exist");
+    }
+
+    /// Creates `count` objects, each in the middle of the creation of another. Returns the room in the table when none
+    /// is entered yet.
+    fn create_within(count: usize, made: &mut Vec<*mut ibv_pd>) -> usize {
+        let mut room = 0;
+        let pd = object(|| {
+            room = if count > 1 {
+                create_within(count - 1, made)
+            } else {
+                let entries = &living().entries;
+                entries.capacity() - entries.len()
+            };
+            Ok(Box::into_raw(Box::new(ibv_pd { context: std::ptr::without_provenance_mut(16), handle: 0 })))
+        });
+        made.push(pd);
+        room
+    }
+
+    #[test]
+    fn each_object_in_creation_has_its_own_place() {
+        let mut made = vec![];
+        assert!(create_within(100, &mut made) >= 100);
+        for pd in made {
+            drop(leave(pd, "ibv_dealloc_pd").unwrap().done());
+            // SAFETY: from `Box::into_raw`.
+            drop(unsafe { Box::from_raw(pd) });
+        }
     }
 
     #[test]
