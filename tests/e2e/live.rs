@@ -9,10 +9,13 @@ use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 use weir_stage::{Child, Finished, Protocol, Side};
 
 pub fn trials() -> Vec<Trial> {
@@ -28,6 +31,11 @@ pub fn trials() -> Vec<Trial> {
         trial(Topology::Loopback, "a watcher that was stopped sees what comes later", stopped),
         trial(Topology::Loopback, "weir analyze --live --pid watches a process until it ends", one_process),
     ]
+}
+
+/// A run folder: processes use none that other users can read.
+fn run_folder() -> Result<TempDir> {
+    Ok(tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir()?)
 }
 
 /// `weir analyze --live WORDS…` for the processes of a run folder.
@@ -62,7 +70,7 @@ fn damming(bed: &Bed, options: &[&str]) -> Result<()> {
 
 /// Whether damming was found before the programs ended; an error if it is not in the report then.
 fn found_while_running(bed: &Bed, options: &[&str]) -> Result<bool> {
-    let run = tempfile::tempdir()?;
+    let run = run_folder()?;
     let mut watcher = watcher(run.path(), &["--json"])?;
     until("the watcher", || Ok(run.path().join("watched").exists().then_some(())))?;
     let port = bed.stage.free_port(Side::A)?;
@@ -124,7 +132,7 @@ fn traffic(bed: &Bed, run: &Path, seconds: u32) -> Result<[Child; 2]> {
 }
 
 fn killed(bed: &Bed) -> Result<()> {
-    let run = tempfile::tempdir()?;
+    let run = run_folder()?;
     // They run before the watcher comes.
     let [client, server] = traffic(bed, run.path(), 6)?;
     ensure!(taps(client.pid())? == 0, "a tap without a watcher");
@@ -141,7 +149,7 @@ fn killed(bed: &Bed) -> Result<()> {
 }
 
 fn stopped(bed: &Bed) -> Result<()> {
-    let run = tempfile::tempdir()?;
+    let run = run_folder()?;
     let watcher = watcher(run.path(), &["--json"])?;
     let [client, server] = traffic(bed, run.path(), 7)?;
     until("a tap", || Ok((taps(client.pid())? == 1).then_some(())))?;
@@ -164,7 +172,7 @@ fn stopped(bed: &Bed) -> Result<()> {
 }
 
 fn one_process(bed: &Bed) -> Result<()> {
-    let run = tempfile::tempdir()?;
+    let run = run_folder()?;
     let absent = watcher(run.path(), &["--pid", "4194304"])?.wait(Duration::from_secs(10))?;
     ensure!(absent.status.code() == Some(2) && absent.stderr.contains("no process 4194304"), "{}", absent.printed());
     let port = bed.stage.free_port(Side::A)?;

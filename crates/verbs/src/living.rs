@@ -179,7 +179,7 @@ pub fn object_of<T: Object>(bytes: usize, body: impl FnOnce() -> Result<*mut T, 
     })
 }
 
-/// EINVAL if an object does not exist, or a thread destroys it, or it is a context whose device is closed. `verb`: the
+/// EINVAL if an object does not exist, or a thread destroys it, or it is a context of a closed device. `verb`: the
 /// call, for the log.
 ///
 /// EDEADLK in a signal handler that has interrupted this thread while it holds the lock of the table.

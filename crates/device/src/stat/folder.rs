@@ -33,14 +33,14 @@ pub fn candidates() -> Vec<PathBuf> {
     let user = geteuid();
     let runtime = variable("XDG_RUNTIME_DIR").unwrap_or_else(|| format!("/run/user/{user}").into());
     let fixed = ["/dev/shm", "/tmp"].map(|folder| Path::new(folder).join(format!("weir-{user}")));
-    let mut all: Vec<PathBuf> = chosen().into_iter().chain([runtime.join("weir")]).chain(fixed).collect();
+    let mut all: Vec<PathBuf> = variable(VARIABLE).into_iter().chain([runtime.join("weir")]).chain(fixed).collect();
     all.dedup();
     all
 }
 
-/// The run folder that `WEIR_RUN_DIR` names.
+/// The run folder that `WEIR_RUN_DIR` names, if processes of this user can use it.
 pub fn chosen() -> Option<PathBuf> {
-    variable(VARIABLE)
+    variable(VARIABLE).filter(|folder| is_private(folder).unwrap_or(false))
 }
 
 /// An environment variable with the path of a folder.
@@ -69,9 +69,13 @@ fn make_private(folder: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
     }
+    if is_private(folder)? { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+/// Returns whether a folder is this user's, and only this user can access it.
+fn is_private(folder: &Path) -> io::Result<bool> {
     let found = fs::symlink_metadata(folder)?;
-    let private = found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0;
-    if private { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    Ok(found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0)
 }
 
 /// The folders of processes in a run folder, alive and dead.

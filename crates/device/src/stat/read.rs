@@ -113,7 +113,7 @@ pub enum Unreadable {
 
 /// Folders to search: that of `WEIR_RUN_DIR` alone if there is one; else those of this user; for root those of all users.
 pub fn folders() -> Vec<PathBuf> {
-    if let Some(chosen) = folder::chosen().filter(|folder| folder.is_dir()) {
+    if let Some(chosen) = folder::chosen() {
         return vec![chosen];
     }
     let mut all = folder::candidates();

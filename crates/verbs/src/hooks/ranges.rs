@@ -108,7 +108,7 @@ fn close_listed(lowest: c_int) -> bool {
     is_complete
 }
 
-/// Calls `found` for each entry of a getdents64 whose name is a number.
+/// Calls `found` for each entry of a getdents64 that has a number as its name.
 fn each_number(mut entries: &[u8], mut found: impl FnMut(c_int)) {
     // struct linux_dirent64: the length of the entry is at 16, its NUL-terminated name at 19.
     while let Some(&[low, high]) = entries.get(16..18) {
