@@ -4,11 +4,14 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fmt;
+use std::fs::Permissions;
 use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
+use tempfile::TempDir;
 use weir_stage::pair::{self, Outcome};
 use weir_stage::{Child, Side, Stage};
 
@@ -148,6 +151,11 @@ impl Bed {
         let ended = child.wait(Duration::from_secs(10))?.success()?;
         serde_json::from_str(&ended.stdout).context("weir devices --json did not print JSON")
     }
+}
+
+/// A folder for WEIR_RUN_DIR. Only its owner can read it: processes use no other.
+pub fn run_folder() -> Result<TempDir> {
+    Ok(tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir()?)
 }
 
 /// The folder with the library under test.

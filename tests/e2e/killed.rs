@@ -2,7 +2,7 @@
 //! socket is left. Neither is anything left of processes that are killed at random instants. A peer that is stopped for a
 //! while: the other side waits for it.
 
-use crate::bed::{Bed, Topology};
+use crate::bed::{Bed, Topology, run_folder};
 use crate::trial;
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
@@ -125,7 +125,7 @@ fn killed_any_time(bed: &Bed) -> Result<()> {
         Ok(seed) => seed.parse()?,
         Err(_) => RandomState::new().hash_one(std::process::id()),
     };
-    let folder = tempfile::tempdir()?;
+    let folder = run_folder()?;
     let mut rng = Rng(seed);
     let before = sockets(bed)?;
     for round in 0..rounds {

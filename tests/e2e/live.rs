@@ -1,7 +1,7 @@
 //! `weir analyze --live`: running programs are watched without an option at their start, and do not notice it.
 
 use crate::analyze::SLOW_PAGES;
-use crate::bed::{Bed, Topology, WEIR, library};
+use crate::bed::{Bed, Topology, WEIR, library, run_folder};
 use crate::stat::until;
 use crate::trial;
 use anyhow::{Context, Result, bail, ensure};
@@ -9,13 +9,10 @@ use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 use weir_stage::{Child, Finished, Protocol, Side};
 
 pub fn trials() -> Vec<Trial> {
@@ -31,11 +28,6 @@ pub fn trials() -> Vec<Trial> {
         trial(Topology::Loopback, "a watcher that was stopped sees what comes later", stopped),
         trial(Topology::Loopback, "weir analyze --live --pid watches a process until it ends", one_process),
     ]
-}
-
-/// A run folder: processes use none that other users can read.
-fn run_folder() -> Result<TempDir> {
-    Ok(tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir()?)
 }
 
 /// `weir analyze --live WORDS…` for the processes of a run folder.

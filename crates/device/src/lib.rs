@@ -39,7 +39,7 @@ pub use objects::context::{Context, PortInfo};
 pub use objects::cq::{Cq, CqCreate};
 pub use objects::dm::Dm;
 pub use objects::flow::Flow;
-pub use objects::mads::{MadSocket, ReceivedMad, permits};
+pub use objects::mads::{MadSocket, ReceivedMad};
 pub use objects::mr::{Mr, Rereg};
 pub use objects::mw::Mw;
 pub use objects::pd::Pd;
@@ -60,6 +60,7 @@ pub use os::refused::refused;
 pub use os::threads::spawn;
 pub use os::{descriptors, epoll};
 pub use paging::Advice;
+pub use shared::allowed_hosts::permits;
 pub use shared::tagging::{TagOp, TagOpKind};
 pub use shared::tags::TagBuffer;
 

@@ -53,7 +53,7 @@ use crate::memory::keys::Cached;
 use crate::os::clock;
 use crate::os::interfaces::DeviceInfo;
 use crate::paging::held::HeldPackets;
-use crate::relay::senders::Senders;
+use crate::shared::allowed_hosts::Senders;
 use crate::shared::state::AdapterState;
 use crate::slot::{FIRST_PORT, INDEX_BITS, Slot, slot_of};
 use crate::stat::{publish, sheet};

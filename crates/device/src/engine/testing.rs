@@ -183,13 +183,19 @@ impl Rig {
         self.wire().arrivals.push_back((arrival, bytes));
     }
 
-    /// Queues a packet of a foreign adapter with that address.
+    /// Queues a packet of a foreign adapter with that address, without payload.
     pub fn arrive_foreign(&self, qp: &QpShared, number: u16, operation: Operation, psn: Psn) {
         let bth = Bth { ack_req: true, ..Bth::new(Opcode::new(Service::Rc, operation), qp.num, psn) };
         let mut headers = Headers::new(bth);
         headers.put(Aeth::new(31, 0));
+        self.arrive_foreign_packet(number, &headers, &[]);
+    }
+
+    /// Queues a packet of a foreign adapter with that address.
+    pub fn arrive_foreign_packet(&self, number: u16, headers: &Headers, payload: &[u8]) {
         let mut bytes = vec![0; headers.len()];
         headers.emit(&mut bytes);
+        bytes.extend(payload);
         let (src, dst, src_port, dst_port) = (address(number), self.address, 49_152, ROCE_PORT);
         let envelope = Envelope { src, dst, src_port, dst_port, ip_id: 0, dont_fragment: true };
         bytes.extend(icrc::compute(&envelope, &bytes).to_le_bytes());

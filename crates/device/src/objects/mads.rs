@@ -6,12 +6,12 @@ use crate::config;
 use crate::engine::mads::checked;
 use crate::objects::context::Context;
 use crate::os::descriptors::{self, DescriptorGuard};
-use crate::os::{clock, epoll, interfaces, seqpacket};
+use crate::os::{clock, epoll, seqpacket};
 use crate::relay::incoming::{Incoming, Received};
 use crate::relay::message;
 use crate::relay::port_authority::PortOwners;
 use crate::relay::receiver::{COMMUNICATION_BITS, COMMUNICATIONS, Receiver};
-use crate::relay::senders::Senders;
+use crate::shared::allowed_hosts::Senders;
 use crate::shared::route::{Route, needs_scope};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -64,13 +64,6 @@ pub struct ReceivedMad<'a> {
     /// The interface that received it.
     pub ifindex: u32,
     pub bytes: &'a Mad,
-}
-
-/// Whether this process may send to an address: `--allow` has it, or it is of this host, or a multicast group.
-pub fn permits(remote: IpAddr) -> bool {
-    // A list that is wrong permits nothing. Opening a device reports it.
-    let allowed = config::allowed();
-    remote.is_multicast() || allowed.is_ok_and(|allowed| allowed.permits(remote) || interfaces::is_own(remote))
 }
 
 /// A name of this process, by which it gets MADs.

@@ -13,4 +13,3 @@ mod message_buffers;
 pub mod port_authority;
 pub mod receiver;
 pub mod request_routes;
-pub mod senders;

@@ -2,6 +2,7 @@
 //! handles keep these alive, and the engine refers to nothing else of the objects.
 
 pub mod addresses;
+pub mod allowed_hosts;
 pub mod arrival_errors;
 pub mod condition;
 pub mod cq;

@@ -6,7 +6,7 @@ use crate::local::endpoint::{MAX_RINGS, Sleepers};
 use crate::memory::device_memory::Budget;
 use crate::memory::keys::Regions;
 use crate::os::descriptors;
-use crate::os::interfaces::{self, DeviceInfo};
+use crate::os::interfaces::DeviceInfo;
 use crate::os::locks::{LeafGuard, LeafMutex};
 use crate::os::process::{Owned, OwnerProcess};
 use crate::os::refused::refused;
@@ -14,6 +14,7 @@ use crate::os::watch::Watch;
 use crate::pace::Pace;
 use crate::paging::Resolver;
 use crate::shared::addresses::Addresses;
+use crate::shared::allowed_hosts;
 use crate::shared::arrival_errors::ArrivalErrorLog;
 use crate::shared::condition::Condition;
 use crate::shared::cq::AllCqs;
@@ -172,7 +173,7 @@ impl AdapterState {
     /// EACCES if `--allow` leaves a host out. `qp` is for the log.
     pub fn permits(&self, remote: IpAddr, qp: Option<u32>) -> Result<(), Errno> {
         let allowed = &self.config.allowed;
-        if allowed.permits(remote) || interfaces::is_own(remote) {
+        if allowed_hosts::holds(allowed, remote) {
             return Ok(());
         }
         let qp = qp.map(|num| format!(", QP {num:#08x}")).unwrap_or_default();

@@ -5,8 +5,7 @@ use crate::shared::drop_log::DropNote;
 use crate::shared::qp::QpShared;
 use std::sync::Arc;
 use weir_transport::{AttrMask, Data, DropCause, Psn, QpAttr, QpState, SendOp};
-use weir_wire::ip::Envelope;
-use weir_wire::{Bth, Deth, Headers, Opcode, Operation, ROCE_PORT, icrc};
+use weir_wire::{Bth, Deth, Headers, Opcode, Operation};
 
 const QKEY: u32 = 0x1111;
 /// The QP of the sender of datagrams.
@@ -25,13 +24,7 @@ fn arrive(rig: &mut Rig, qp: &QpShared, qkey: u32, payload: &[u8]) {
     let opcode = Opcode::new(Service::Ud, Operation::SendOnly);
     let mut headers = Headers::new(Bth::new(opcode, qp.num, Psn::new(FIRST_PSN)));
     headers.put(Deth { qkey: qkey.into(), src_qp: SENDER.into() });
-    let mut bytes = vec![0; headers.len()];
-    headers.emit(&mut bytes);
-    bytes.extend(payload);
-    let (src, dst, src_port, dst_port) = (address(9), rig.address, 49_152, ROCE_PORT);
-    let envelope = Envelope { src, dst, src_port, dst_port, ip_id: 0, dont_fragment: true };
-    bytes.extend(icrc::compute(&envelope, &bytes).to_le_bytes());
-    rig.arrive((src, src_port).into(), dst, dst_port, &[bytes]);
+    rig.arrive_foreign_packet(9, &headers, payload);
     rig.turn();
 }
 

@@ -2,7 +2,7 @@
 
 use crate::relay::holder::Holder;
 use crate::relay::receiver::Receiver;
-use crate::relay::senders::Senders;
+use crate::shared::allowed_hosts::Senders;
 use crate::slot::{is_used, slot_of};
 use std::io;
 use std::time::Duration;

@@ -1,11 +1,8 @@
 use crate::config::Icrc;
 use crate::engine::testing::{FIRST_PSN, Rig, address, connected, exchange};
 use crate::paging::held::HeldPackets;
-use weir_link::Arrival;
 use weir_transport::{Data, Psn, SendOp, Service};
-use weir_wire::icrc;
-use weir_wire::ip::Envelope;
-use weir_wire::{Bth, Headers, Opcode, Operation, Packet, ROCE_PORT, Reth};
+use weir_wire::{Bth, Headers, Opcode, Operation, Packet, Reth};
 
 /// The QPN of a foreign adapter: of no slot.
 const FOREIGN: u32 = 17;
@@ -39,15 +36,7 @@ fn request(rig: &Rig, dest: u32, operation: Operation, psn: u32, reth: Reth, pay
     let bth = Bth { ack_req: true, ..Bth::new(Opcode::new(Service::Rc, operation), dest, Psn::new(psn)) };
     let mut headers = Headers::new(bth);
     headers.put(reth);
-    let mut bytes = vec![0; headers.len()];
-    headers.emit(&mut bytes);
-    bytes.extend(payload);
-    let (src, dst, src_port, dst_port) = (address(9), rig.address, 49_152, ROCE_PORT);
-    let envelope = Envelope { src, dst, src_port, dst_port, ip_id: 0, dont_fragment: true };
-    bytes.extend(icrc::compute(&envelope, &bytes).to_le_bytes());
-    let arrival =
-        Arrival { to: dst, segment: bytes.len(), ..Arrival::new((src, src_port).into(), dst_port, 0, bytes.len()) };
-    rig.wire().arrivals.push_back((arrival, bytes));
+    rig.arrive_foreign_packet(9, &headers, payload);
 }
 
 /// A READ of 8 MiB, and three WRITEs to its end. Returns the payload of the responses, and the PSNs of ACKs and NAKs.

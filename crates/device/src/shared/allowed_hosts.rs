@@ -1,6 +1,6 @@
-//! The senders of packets that another process of this host has received and hands over: its socket filter is not that
-//! of this process, so that what `--allow` leaves out is dropped here.
+//! The hosts that this process exchanges packets with: those that `--allow` names, and this one.
 
+use crate::config;
 use crate::os::interfaces;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,7 +10,19 @@ use weir_transport::Instant;
 /// A new address of this host counts after this time. The interfaces are not read for each packet of a flood.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// The hosts that `--allow` names, and this host.
+/// Whether a host is of a list, or this one.
+pub fn holds(allowed: &Allowed, host: IpAddr) -> bool {
+    allowed.permits(host) || interfaces::is_own(host)
+}
+
+/// Whether this process may send to an address: of a host that `--allow` names, of this host, or of a multicast group.
+pub fn permits(remote: IpAddr) -> bool {
+    // A list that is wrong permits nothing. Opening a device reports it.
+    remote.is_multicast() || config::allowed().is_ok_and(|allowed| holds(&allowed, remote))
+}
+
+/// The senders of packets that another process of this host has received and hands over: its socket filter is not that
+/// of this process, so that what `--allow` leaves out is dropped here.
 #[derive(Default)]
 pub struct Senders {
     allowed: Allowed,
