@@ -3,6 +3,9 @@
  *
  *   refusals DEVICE
  *   refusals DEVICE rules    of steering rules: needs CAP_NET_RAW
+ *   refusals DEVICE queues   of receive work queues: needs CAP_NET_RAW
+ *   refusals DEVICE gone     the interface has lost its addresses before the device is opened: in a network namespace of its own
+ *   refusals DEVICE threads  the user may start no threads: needs root
  *   refusals DEVICE dropped  messages of UD and UC that are dropped
  *   refusals DEVICE faults   a request that WEIR_FAULTS makes fail: prints the status of its completion */
 #include "setup.h"
@@ -199,6 +202,42 @@ static void rules(void)
 	ibv_destroy_qp(qp);
 }
 
+/* Receive work queues and their tables. */
+static void work_queues(void)
+{
+	struct ibv_wq_init_attr init = { .wq_type = IBV_WQT_RQ, .max_wr = 1, .max_sge = 1, .pd = pd, .cq = cq };
+	struct ibv_wq_init_attr without = { .wq_type = IBV_WQT_RQ, .max_wr = 1, .max_sge = 1, .pd = pd };
+	struct ibv_wq_init_attr other = { .wq_type = IBV_WQT_RQ + 1, .max_wr = 1, .max_sge = 1, .pd = pd, .cq = cq };
+	struct ibv_wq *wq = ibv_create_wq(context, &init);
+	struct ibv_wq_attr change = { .attr_mask = IBV_WQ_ATTR_STATE, .wq_state = IBV_WQS_ERR };
+	struct ibv_rwq_ind_table_init_attr one = { .ind_tbl = &wq }, long_table = { .log_ind_tbl_size = 31, .ind_tbl = &wq };
+	struct ibv_rwq_ind_table *table = ibv_create_rwq_ind_table(context, &one);
+	struct ibv_qp_init_attr_ex spread = { .qp_type = IBV_QPT_RAW_PACKET, .pd = pd, .rwq_ind_tbl = table,
+					      .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH };
+	struct ibv_qp *qp;
+
+	NO_OBJECT("WQ of another type", ibv_create_wq(context, &other));
+	NO_OBJECT("WQ without CQ", ibv_create_wq(context, &without));
+	refused("WQ to ERR", ibv_modify_wq(wq, &change));
+	change.attr_mask = IBV_WQ_ATTR_FLAGS;
+	refused("WQ flags", ibv_modify_wq(wq, &change));
+	change.attr_mask = IBV_WQ_ATTR_CURR_STATE;
+	change.curr_wq_state = IBV_WQS_RDY;
+	refused("WQ state", ibv_modify_wq(wq, &change));
+	refused("WQ in use", ibv_destroy_wq(wq));
+	NO_OBJECT("table of 2^31", ibv_create_rwq_ind_table(context, &long_table));
+	spread.rx_hash_conf.rx_hash_function = 77;
+	NO_OBJECT("other hash", ibv_create_qp_ex(context, &spread));
+	spread.rx_hash_conf.rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ;
+	qp = ibv_create_qp_ex(context, &spread);
+	refused("table in use", ibv_destroy_rwq_ind_table(table));
+	spread.qp_type = IBV_QPT_UD;
+	NO_OBJECT("hash of UD", ibv_create_qp_ex(context, &spread));
+	ibv_destroy_qp(qp);
+	ibv_destroy_rwq_ind_table(table);
+	ibv_destroy_wq(wq);
+}
+
 /* The status of the next completion. */
 static int next_status(void)
 {
@@ -278,12 +317,28 @@ static void faults(const union ibv_gid *gid, int index)
 	ibv_dereg_mr(mr);
 }
 
+/* A device of the list that cannot be opened by then. */
+static int unopened(const char *what)
+{
+	struct rlimit none = { 0, 0 };
+	struct ibv_device **list = ibv_get_device_list(NULL);
+
+	if (!list || !list[0])
+		return 1;
+	if (!strcmp(what, "gone") ? system("ip address flush dev lo") : setrlimit(RLIMIT_NPROC, &none) || setuid(60123))
+		return 1;
+	NO_OBJECT(what, ibv_open_device(list[0]));
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 2 ? argv[2] : "calls";
 	union ibv_gid gid;
 	int index;
 
+	if (!strcmp(what, "gone") || !strcmp(what, "threads"))
+		return unopened(what);
 	context = device_open(argc > 1 ? argv[1] : NULL);
 	pd = context ? ibv_alloc_pd(context) : NULL;
 	cq = pd ? ibv_create_cq(context, 16, NULL, NULL, 0) : NULL;
@@ -293,6 +348,8 @@ int main(int argc, char **argv)
 	ibv_query_gid(context, 1, index, &gid);
 	if (!strcmp(what, "rules")) {
 		rules();
+	} else if (!strcmp(what, "queues")) {
+		work_queues();
 	} else if (!strcmp(what, "dropped")) {
 		dropped(&gid, index);
 	} else if (!strcmp(what, "faults")) {

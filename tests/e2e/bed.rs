@@ -148,7 +148,7 @@ impl Bed {
     pub fn devices(&self, side: Side) -> Result<Value> {
         let mut command = self.bare(side, WEIR);
         let child = Child::spawn(command.args(["devices", "--json"]), "weir devices --json")?;
-        let ended = child.wait(Duration::from_secs(10))?.success()?;
+        let ended = child.wait(Duration::from_secs(60))?.success()?;
         serde_json::from_str(&ended.stdout).context("weir devices --json did not print JSON")
     }
 }

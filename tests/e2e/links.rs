@@ -88,9 +88,10 @@ fn links_fail(_: &Bed) -> Result<()> {
     let bed = Bed::new(Topology::Links)?;
     let port = bed.stage.free_port(Side::A)?;
     let line = format!("ib_write_bw -F -d {} -p {port} -s 65536 -D 5", bed.stage.device());
-    let mut server = Child::spawn(&mut bed.weir(Side::A, &[], line.split_whitespace()), line.as_str())?;
+    let warns = ["--log", "warn"];
+    let mut server = Child::spawn(&mut bed.weir(Side::A, &warns, line.split_whitespace()), line.as_str())?;
     server.wait_listening(Protocol::Tcp, port, Duration::from_secs(15))?;
-    let mut client = bed.weir(Side::B, &[], line.split_whitespace());
+    let mut client = bed.weir(Side::B, &warns, line.split_whitespace());
     let client = Child::spawn(client.arg(bed.stage.address(Side::A).to_string()), line.as_str())?;
     // The second, with the carrier of both sides; then the first too, by which the programs have found each other; then
     // the third alone.
@@ -110,7 +111,13 @@ fn links_fail(_: &Bed) -> Result<()> {
     let rate = perftest::row_of(&outcome.client.stdout)?.gigabytes()?;
     ensure!(rate > 0.0, "{}", outcome.client.printed());
     let log = format!("{}{}", outcome.client.stderr, outcome.server.stderr);
-    ensure!(!log.contains("retry exceeded"), "{log}");
+    ensure!(!log.contains("RetryExceeded"), "{log}");
+    for link in 0..3 {
+        let line =
+            format!("weir_links0: interface eth{link} is down and passes no packets: `ip link set eth{link} up`");
+        let lines = outcome.server.stderr.lines().filter(|l| l.contains(&line) && l.contains("The other interfaces"));
+        ensure!(lines.count() == 1, "eth{link}: {log}");
+    }
     Ok(())
 }
 

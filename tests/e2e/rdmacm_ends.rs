@@ -47,6 +47,11 @@ pub fn trials() -> Vec<Trial> {
         "librdmacm: a server is reached after the process that handed packets over to it was killed",
         replaced,
     ));
+    trials.push(trial(
+        Topology::Veth,
+        "librdmacm: a server is reached while the process that hands packets over to it is stopped, which goes on later",
+        stopped,
+    ));
     for topology in Topology::ALL {
         trials.push(trial(topology, "librdmacm: a process that exits tells the peers of all its connections", told));
     }
@@ -156,18 +161,42 @@ fn killed(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-fn replaced(bed: &Bed) -> Result<()> {
-    const TWICE: [&str; 2] = ["-C", "2"];
+const TWICE: [&str; 2] = ["-C", "2"];
+
+/// Two servers with their ports. The first hands packets over to the second.
+fn two_servers(bed: &Bed) -> Result<[(Child, u16); 2]> {
     let first_port = bed.stage.free_port(Side::A)?;
     let first = rping_server(bed, first_port, &TWICE)?;
     let port = bed.stage.free_port(Side::A)?;
     ensure!(port != first_port, "one port twice");
-    let second = rping_server(bed, port, &TWICE)?;
+    Ok([(first, first_port), (rping_server(bed, port, &TWICE)?, port)])
+}
+
+/// A client that a server must answer.
+fn is_reached(bed: &Bed, port: u16) -> Result<()> {
+    let client = rping(bed, Side::B, "-c", port, &TWICE)?.wait(TIMEOUT)?.success()?;
+    ensure!(client.stdout.contains("ping data: rdma-ping-1: "), "{}", client.printed());
+    Ok(())
+}
+
+fn replaced(bed: &Bed) -> Result<()> {
+    let [(first, _), (second, port)] = two_servers(bed)?;
     end_by_force(&first)?;
     first.wait(TIMEOUT)?;
     // The second server is idle until the client's request comes.
-    let client = rping(bed, Side::B, "-c", port, &TWICE)?.wait(TIMEOUT)?.success()?;
-    ensure!(client.stdout.contains("ping data: rdma-ping-1: "), "{}", client.printed());
+    is_reached(bed, port)?;
     second.wait(TIMEOUT)?;
+    Ok(())
+}
+
+fn stopped(bed: &Bed) -> Result<()> {
+    let [(first, first_port), (second, port)] = two_servers(bed)?;
+    let pid = Pid::from_raw(first.pid().try_into()?);
+    kill(pid, Signal::SIGSTOP)?;
+    is_reached(bed, port)?;
+    second.wait(TIMEOUT)?;
+    kill(pid, Signal::SIGCONT)?;
+    is_reached(bed, first_port)?;
+    first.wait(TIMEOUT)?;
     Ok(())
 }

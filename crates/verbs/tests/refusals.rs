@@ -51,6 +51,38 @@ const RULES: &[(&str, i32, &str)] = &[
     ("QP with a rule", libc::EBUSY, "destroy: it has steering rules: ibv_destroy_flow first"),
 ];
 
+/// The same of receive work queues.
+const WORK_QUEUES: &[(&str, i32, &str)] = &[
+    ("WQ of another type", libc::EOPNOTSUPP, "WQ: create: only IBV_WQT_RQ without create_flags is supported"),
+    ("WQ without CQ", libc::EINVAL, "WQ: create: there is no pd or no cq"),
+    ("WQ to ERR", libc::EINVAL, "WQ: modify: the ways are RESET to RDY, RDY to ERR, and both back to RESET"),
+    ("WQ flags", libc::EOPNOTSUPP, "WQ: modify: only IBV_WQ_ATTR_STATE and IBV_WQ_ATTR_CURR_STATE are supported"),
+    ("WQ state", libc::EINVAL, "WQ: modify: curr_wq_state is not the state of this WQ"),
+    ("WQ in use", libc::EBUSY, "WQ: destroy: indirection tables have it: ibv_destroy_rwq_ind_table first"),
+    ("table of 2^31", libc::EINVAL, "indirection table: log_ind_tbl_size is 31 and comp_mask is 0: at most "),
+    ("other hash", libc::EOPNOTSUPP, "QP: create: only IBV_RX_HASH_FUNC_TOEPLITZ over "),
+    ("table in use", libc::EBUSY, "indirection table: destroy: QPs have it: destroy them first"),
+    ("hash of UD", libc::EINVAL, "QP: create: IBV_QP_INIT_ATTR_RX_HASH needs IBV_QPT_RAW_PACKET and a rwq_ind_tbl"),
+];
+
+/// Values of variables that no device opens with, and what the line of the log has.
+const SETTINGS: &[(&str, &str, &str)] = &[
+    ("WEIR_PROFILE", "connectx99", "WEIR_PROFILE=connectx99: "),
+    ("WEIR_ICRC", "never", "WEIR_ICRC=never: must be one of auto, always"),
+    ("WEIR_FRAMING", "tcp", "WEIR_FRAMING=tcp: must be one of auto, roce, weir"),
+    ("WEIR_LOCAL", "on", "WEIR_LOCAL=on: must be one of auto, off"),
+    ("WEIR_FAULTS", "loss=2", "WEIR_FAULTS=loss=2: "),
+    ("WEIR_ALLOW", "10.0.0.0/33", "WEIR_ALLOW=10.0.0.0/33: "),
+    ("WEIR_LINKS", "lo,,lo", "WEIR_LINKS=lo,,lo: "),
+    ("WEIR_CAPTURE", "/nowhere/file.pcapng", "WEIR_CAPTURE: /nowhere/file.pcapng: No such file"),
+    ("WEIR_CAPTURE_SNAP", "128", "WEIR_CAPTURE_SNAP=128: there is no capture; set WEIR_CAPTURE to a file, or unset"),
+    ("WEIR_CAPTURE_RING", "much", "WEIR_CAPTURE_RING=much: "),
+    ("WEIR_MEMLOCK", "none", "WEIR_MEMLOCK=none: must be one of lax, strict"),
+    ("WEIR_USERFAULTFD", "on", "WEIR_USERFAULTFD=on: must be one of auto, off"),
+    ("WEIR_WITHOUT", "sleep", "WEIR_WITHOUT=sleep: "),
+    ("WEIR_PATIENCE", "-1", "WEIR_PATIENCE=-1: must be a number of seconds"),
+];
+
 /// Runs the program; returns whether it succeeds, what it prints, and the lines of the log.
 fn run(arguments: &[&str], env: &[(&str, &str)]) -> (bool, Vec<String>, Vec<String>) {
     let program = system::compile("refusals.c", "refusals", &["-libverbs"]);
@@ -85,6 +117,39 @@ fn a_call_that_is_refused_has_a_line_with_the_device_and_what_to_do() {
 #[ignore = "needs root"]
 fn a_steering_rule_that_is_refused_has_a_line_with_the_device_and_what_to_do() {
     each_has_a_line(&["rules"], RULES);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_work_queue_that_is_refused_has_a_line_with_the_device_and_what_to_do() {
+    each_has_a_line(&["queues"], WORK_QUEUES);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_device_that_cannot_be_opened_any_more_has_a_line() {
+    let program = system::compile("refusals.c", "refusals", &["-libverbs"]);
+    let words = "ip link set lo up && exec timeout 60 \"$0\" weir_lo \"$1\"";
+    for (what, errno, why) in [
+        ("gone", libc::ENODEV, "no device weir_lo: its interface is gone or has no address. `weir devices` shows"),
+        ("threads", libc::EAGAIN, "weir_lo: no thread can be started: raise the limit (`ulimit -u`)"),
+    ] {
+        let mut command = Command::new("unshare");
+        command.args(["--net", "sh", "-c", words]).arg(&program).arg(what).env("LD_LIBRARY_PATH", system::linked());
+        let output = command.env("WEIR_INTERFACE", "lo").env("WEIR_LOG", "warn").output().unwrap();
+        let log = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{what}: {errno}\n"), "{log}");
+        assert!(log.contains(why), "{log}");
+    }
+}
+
+#[test]
+fn a_wrong_setting_has_a_line_with_its_name_and_what_to_do() {
+    for (name, value, why) in SETTINGS {
+        let (success, _, lines) = run(&[], &[(name, value)]);
+        assert!(!success && lines.len() == 1, "{name}={value}: {lines:?}");
+        assert!(lines[0].contains(why), "{why}: {lines:?}");
+    }
 }
 
 #[test]

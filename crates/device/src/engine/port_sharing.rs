@@ -5,7 +5,6 @@ use crate::engine::{Engine, Turn};
 use crate::os::clock;
 use crate::os::descriptors::DescriptorGuard;
 use crate::pace::ThreadTasks;
-use crate::relay::holder::Holder;
 use crate::relay::incoming::{Link, Received};
 use crate::relay::message;
 use crate::relay::port_authority::PortOwners;
@@ -69,6 +68,9 @@ impl Engine {
             self.foreign.resume = None;
             self.watch_incoming(adapter);
         }
+        if let Some(holder) = &mut self.foreign.holder {
+            holder.forget_waiting(now);
+        }
         if self.foreign.take_try(now) {
             adapter.pace.ask_thread(ThreadTasks::LISTEN);
         }
@@ -78,7 +80,7 @@ impl Engine {
         // A child that is forked meanwhile must not keep the name.
         let _opening = DescriptorGuard::begin();
         let name = &adapter.device.name;
-        let holder = match Holder::claim() {
+        let holder = match self.foreign.claim() {
             Ok(holder) => holder,
             // Another Weir process has the port, and hands over packets for this one.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => return,
@@ -198,6 +200,8 @@ mod tests {
     use super::*;
     use crate::adapter::Adapter;
     use crate::engine::peers::foreign::Foreign;
+    use crate::os::seqpacket;
+    use crate::relay::holder::Holder;
     use crate::slot::Slot;
     use crate::stat::publish;
     use std::io;
@@ -241,7 +245,8 @@ mod tests {
         let name = format!("weir/test/{}/{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         engine.foreign.note_foreign_peer(clock::now());
         assert_eq!(crate::slot::slot_of(qpn), number);
-        let mut other = Foreign { holder: Some(Holder::claim_name(&name).unwrap()), ..Foreign::default() };
+        let holder = Holder::of(seqpacket::claim(&name).unwrap()).unwrap();
+        let mut other = Foreign { holder: Some(holder), ..Foreign::default() };
         let arrival = Arrival::new(([10, 0, 0, 2], 7).into(), ROCE_PORT, 0, 20);
         for _ in 0..messages {
             other.hand_over(qpn, &arrival, &[0; 20]);

@@ -117,11 +117,15 @@ fn is(link: &Link, flag: libc::c_int) -> bool {
     link.flags & flag as u32 != 0
 }
 
+/// Whether an interface passes packets: it is up and has a carrier, like the kernel's Soft-RoCE. Not IFF_RUNNING: the kernel
+/// sets that one up to a second later, and a program that starts in between would take another device.
+pub fn is_up(link: &Link) -> bool {
+    is(link, libc::IFF_UP) && is(link, libc::IFF_LOWER_UP)
+}
+
 impl DeviceInfo {
     fn of(namespace: u64, link: Link) -> DeviceInfo {
-        // The carrier, like the kernel's Soft-RoCE, and not IFF_RUNNING: the kernel sets that one up to a second later,
-        // and a program that starts in between would take another device.
-        let (up, loopback) = (is(&link, libc::IFF_UP) && is(&link, libc::IFF_LOWER_UP), is(&link, libc::IFF_LOOPBACK));
+        let (up, loopback) = (is_up(&link), is(&link, libc::IFF_LOOPBACK));
         let Link { index, name: ifname, mtu, mac, kind, addresses, .. } = link;
         let mut notes = vec![];
         if !up {

@@ -134,6 +134,13 @@ pub fn user(socket: &OwnedFd) -> io::Result<u32> {
     Ok(getsockopt(&borrowed, sockopt::PeerCredentials)?.uid())
 }
 
+/// The process at the other end, which connected or listens; 0 if it is in a PID namespace of which this one knows
+/// nothing.
+pub fn process(socket: &OwnedFd) -> io::Result<i32> {
+    let borrowed: BorrowedFd<'_> = std::os::fd::AsFd::as_fd(socket);
+    Ok(getsockopt(&borrowed, sockopt::PeerCredentials)?.pid())
+}
+
 fn check(result: libc::c_long) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }

@@ -43,6 +43,8 @@ struct Seen {
     exists: bool,
     up: bool,
     gids: Vec<Option<IpAddr>>,
+    /// Interfaces that pass no packets, of a device that joins several.
+    down: Vec<String>,
 }
 
 impl Watch {
@@ -58,6 +60,8 @@ impl Watch {
         let now = watch.state();
         if !now.up {
             tracing::warn!("{}: {}", watch.name, device_info::down(&watch.ifname));
+        } else {
+            now.down.iter().for_each(|ifname| tracing::warn!("{}: {}", watch.name, one_of_several_down(ifname)));
         }
         watch.replace_seen(now);
         Ok(watch)
@@ -71,7 +75,12 @@ impl Watch {
             members: device.members(),
             socket,
             query: RankedMutex::new(Query { netlink, last: Some(device.clone()) }),
-            seen: LeafMutex::new(Arc::new(Seen { exists: true, up: device.up, gids: device.gids.clone() })),
+            seen: LeafMutex::new(Arc::new(Seen {
+                exists: true,
+                up: device.up,
+                gids: device.gids.clone(),
+                down: Vec::new(),
+            })),
             speed: AtomicU32::new(device.speed_mbps().unwrap_or(0)),
             listeners: LeafMutex::default(),
         }
@@ -173,10 +182,19 @@ impl Watch {
         let is = |link: &Link| self.members.iter().any(|(name, index)| link.name == *name && link.index == *index);
         let exists = links.iter().any(is);
         match self.device().filter(|_| exists) {
-            Some(device) => Seen { exists, up: device.up, gids: device.gids },
+            Some(device) => Seen { exists, up: device.up, gids: device.gids, down: self.members_down(&links) },
             // Without an address no packet can be sent.
-            None => Seen { exists, up: false, gids: Vec::new() },
+            None => Seen { exists, up: false, gids: Vec::new(), down: Vec::new() },
         }
+    }
+
+    /// The interfaces that pass no packets, if there are several.
+    fn members_down(&self, links: &[Link]) -> Vec<String> {
+        let passes = |(name, index): &&(String, u32)| {
+            links.iter().any(|link| link.name == *name && link.index == *index && interfaces::is_up(link))
+        };
+        let several = (self.members.len() > 1).then_some(&self.members);
+        several.into_iter().flatten().filter(|member| !passes(member)).map(|(name, _)| name.clone()).collect()
     }
 
     /// Reads all pending notifications. Returns whether any is about the watched interface, or if some were lost
@@ -246,9 +264,19 @@ fn losses(ifname: &str, before: &Seen, now: &Seen) -> Vec<String> {
     if before.up && !now.up && !now.gids.is_empty() {
         return vec![device_info::down(ifname)];
     }
+    let down = now.down.iter().filter(|ifname| !before.down.contains(ifname));
+    let down: Vec<String> = down.map(|ifname| one_of_several_down(ifname)).collect();
+    if !down.is_empty() {
+        return down;
+    }
     let lost = before.gids.iter().flatten().filter(|address| !now.gids.contains(&Some(**address)));
     lost.map(|address| format!("address {address} is gone: `ip addr add {address}/PREFIX dev {ifname}` restores it"))
         .collect()
+}
+
+/// The log line about an interface of a device that joins several.
+fn one_of_several_down(ifname: &str) -> String {
+    format!("{}. The other interfaces of the device carry all packets meanwhile", device_info::down(ifname))
 }
 
 fn changes(before: &Seen, now: &Seen) -> Vec<AsyncEvent> {
@@ -296,8 +324,8 @@ mod tests {
 
     #[test]
     fn an_interface_that_is_gone_is_a_fatal_event_of_the_device() {
-        let up = Seen { exists: true, up: true, gids: vec![None] };
-        let gone = Seen { exists: false, up: false, gids: Vec::new() };
+        let up = Seen { exists: true, up: true, gids: vec![None], down: Vec::new() };
+        let gone = Seen { exists: false, up: false, gids: Vec::new(), down: Vec::new() };
         assert_eq!(changes(&up, &gone), [AsyncEvent::Port(PortEvent::Error), AsyncEvent::DeviceFatal]);
         assert_eq!(changes(&gone, &gone), []);
     }
@@ -308,6 +336,7 @@ mod tests {
             exists,
             up,
             gids: gids.iter().map(|gid| Some(gid.parse().unwrap())).collect(),
+            down: Vec::new(),
         };
         let up = seen(true, true, &["10.0.0.1", "10.0.0.2"]);
         let losses_at = |now: &Seen| losses("eth7", &up, now);
@@ -320,6 +349,10 @@ mod tests {
         let gone = seen(false, false, &[]);
         assert!(losses_at(&gone).len() == 1 && losses_at(&gone)[0].contains("eth7 is gone"), "{:?}", losses_at(&gone));
         assert_eq!(losses("eth7", &gone, &gone).len(), 0, "once");
+        let of_several = Seen { down: vec!["eth8".into()], ..up.clone() };
+        let lines = losses_at(&of_several);
+        assert!(lines.len() == 1 && lines[0].contains("`ip link set eth8 up`"), "{lines:?}");
+        assert_eq!(losses("eth7", &of_several, &of_several).len(), 0, "once");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The sending side: the process that holds port 4791. It never waits for a receiver.
 
 use super::held_requests::HeldRequests;
+#[cfg(doc)]
+use super::holder_names::HolderNames;
 use super::message;
 use super::message_buffers::{MessageBuffers, Queue};
 use super::receiver::Receiver;
@@ -12,11 +14,6 @@ use std::time::Duration;
 use weir_link::Arrival;
 use weir_transport::Instant;
 
-/// The name is exclusive, but any local user may be the first to claim it. So packets that are handed over count as
-/// those of a foreign adapter, never of a Weir peer, and only from a user that
-/// [`PortAuthority`](crate::relay::port_authority::PortAuthority) accepts.
-const NAME: &str = "weir/roce";
-
 /// The most connections, each a descriptor of this process; and the most for the receivers of one user.
 const LINKS: usize = 128;
 const LINKS_OF_USER: usize = 64;
@@ -25,6 +22,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(1);
 const LONGEST_WAIT: Duration = Duration::from_millis(64);
 /// A receiver that has taken nothing for this long loses the messages that wait for it: it is stopped, or hangs.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(1);
+/// How often a holder that is awake looks for processes that wait for its end.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The holder of the name, and its connections to other processes. All that its lists and buffers need is reserved when
 /// it is made.
@@ -38,6 +37,8 @@ pub struct Holder {
     pending: usize,
     uses: u64,
     reported: bool,
+    /// When to look for processes that wait.
+    next_look: Option<Instant>,
 }
 
 /// The connection to a receiver.
@@ -57,16 +58,34 @@ struct Link {
 }
 
 /// A connected socket, which a forked child must close.
-struct Socket(OwnedFd);
+pub(super) struct Socket(OwnedFd);
 
 impl Socket {
     /// Connects to a receiver; returns the user of its process, too.
     fn connect(to: Receiver) -> io::Result<(Socket, u32)> {
-        let socket = seqpacket::connect(&to.name())?;
-        descriptors::register(&[socket.as_raw_fd()]);
-        let socket = Socket(socket);
+        let socket = Self::connect_to(&to.name())?;
         let user = seqpacket::user(&socket.0)?;
         Ok((socket, user))
+    }
+
+    /// Connects to the process that has a name. Errors: as of [`seqpacket::connect`].
+    pub fn connect_to(name: &str) -> io::Result<Socket> {
+        let socket = seqpacket::connect(name)?;
+        descriptors::register(&[socket.as_raw_fd()]);
+        Ok(Socket(socket))
+    }
+
+    /// The process at the other end, if this one sees it: not if it is in a PID namespace of which this one knows nothing.
+    pub fn process(&self) -> Option<i32> {
+        seqpacket::process(&self.0).ok().filter(|id| *id > 0)
+    }
+
+    /// Returns whether the other end, which never sends, has closed the connection.
+    pub fn is_over(&self) -> bool {
+        match seqpacket::receive(&self.0, &mut [0]) {
+            Ok(len) => len == 0,
+            Err(error) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
+        }
     }
 }
 
@@ -95,21 +114,21 @@ enum Sent {
 }
 
 impl Holder {
-    /// Claims the name; `AddrInUse` if another process has it. Other errors: no descriptor or memory is left.
-    pub fn claim() -> io::Result<Holder> {
-        Self::claim_name(NAME)
-    }
-
-    /// Claims another name, for tests on machines where a process has the real one.
-    pub fn claim_name(name: &str) -> io::Result<Holder> {
-        Self::of(seqpacket::claim(name)?)
-    }
-
-    /// The holder of the name that this socket is bound to.
+    /// The holder of the name that this socket is bound to ([`HolderNames::claim`]). Error: no memory is left.
     pub fn of(name: OwnedFd) -> io::Result<Holder> {
         let (held_requests, request_routes) = (HeldRequests::new(), RequestRoutes::new());
         let (buffers, links) = (MessageBuffers::new()?, Vec::with_capacity(LINKS));
-        Ok(Holder { held_requests, request_routes, name, buffers, links, pending: 0, uses: 0, reported: false })
+        Ok(Holder {
+            held_requests,
+            request_routes,
+            name,
+            buffers,
+            links,
+            pending: 0,
+            uses: 0,
+            reported: false,
+            next_look: None,
+        })
     }
 
     /// Queues a packet; the next [`flush`](Self::flush) sends it. The packet is lost, as on a wire, if too much waits
@@ -135,6 +154,15 @@ impl Holder {
             );
         }
         true
+    }
+
+    /// Takes the connections of processes that wait for this one's end, and closes them: only so many fit into the
+    /// socket's queue. Each makes another one.
+    pub fn forget_waiting(&mut self, now: Instant) {
+        if self.next_look.is_none_or(|due| due <= now) {
+            self.next_look = Some(now + LOOK_INTERVAL);
+            while seqpacket::accept(&self.name).is_ok() {}
+        }
     }
 
     /// Returns whether there is a link to a receiver, after [`flush`](Self::flush): not if its process has ended.
@@ -192,7 +220,7 @@ impl Holder {
         if let Some(at) = self.links.iter().position(|link| link.to == to) {
             // A listener may have ended since the last request, and another one may have begun: requests are rare.
             let listener = matches!(to, Receiver::Service(_));
-            if !listener || !self.links[at].is_over() {
+            if !listener || !self.links[at].socket.is_over() {
                 self.links[at].used = used;
                 return Ok(at);
             }
@@ -271,14 +299,6 @@ impl Link {
         Sent::All
     }
 
-    /// Returns whether the receiver has closed the connection. It never sends.
-    fn is_over(&self) -> bool {
-        match seqpacket::receive(&self.socket.0, &mut [0]) {
-            Ok(len) => len == 0,
-            Err(error) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
-        }
-    }
-
     /// Postpones the next attempt. Returns whether the receiver is given up for now.
     fn is_stuck(&mut self, now: Instant) -> bool {
         self.retry = Some(now + self.wait);
@@ -288,23 +308,29 @@ impl Link {
     }
 }
 
+/// Runs a test in its own network namespace, which has its own socket names. Only this thread is in it.
+#[cfg(test)]
+pub(super) fn in_own_namespace(work: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            work();
+        });
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::os::clock;
+    use crate::relay::holder_names::HolderNames;
     use crate::relay::incoming::{Incoming, Received};
     use crate::relay::message_buffers::MESSAGES;
     use crate::slot;
     use weir_wire::ROCE_PORT;
 
-    /// Runs a test in its own network namespace, which has its own socket names. Only this thread is in it.
-    fn in_own_namespace(work: impl FnOnce() + Send) {
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-                work();
-            });
-        });
+    fn claim() -> Holder {
+        Holder::of(HolderNames::default().claim().unwrap()).unwrap()
     }
 
     fn arrival() -> Arrival {
@@ -352,7 +378,7 @@ mod tests {
         const BURST: usize = 4000;
         in_own_namespace(|| {
             let mut incoming = Incoming::claim(&slot::name(5)).unwrap();
-            let mut holder = Holder::claim().unwrap();
+            let mut holder = claim();
             // Some four MiB, before the receiver runs.
             send(&mut holder, 5, 0..BURST);
             let got = take_all(&mut holder, &mut incoming, BURST);
@@ -381,7 +407,7 @@ mod tests {
         in_own_namespace(|| {
             let stopped = of_user(12345, 5..105);
             let mut incoming = Incoming::claim(&slot::name(200)).unwrap();
-            let mut holder = Holder::claim().unwrap();
+            let mut holder = claim();
             for slot in 5..105 {
                 send(&mut holder, slot, 0..1000);
             }
@@ -404,20 +430,9 @@ mod tests {
 
     #[test]
     #[ignore = "needs root"]
-    fn only_one_process_is_the_holder() {
-        in_own_namespace(|| {
-            let holder = Holder::claim().unwrap();
-            assert_eq!(Holder::claim().map(|_| ()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
-            drop(holder);
-            assert!(Holder::claim().is_ok());
-        });
-    }
-
-    #[test]
-    #[ignore = "needs root"]
     fn the_next_process_of_a_slot_gets_its_packets() {
         in_own_namespace(|| {
-            let mut holder = Holder::claim().unwrap();
+            let mut holder = claim();
             send(&mut holder, 5, 0..10);
             holder.flush(clock::now());
             assert_eq!((holder.links.len(), holder.pending), (0, 0), "no process has the slot");
@@ -438,7 +453,7 @@ mod tests {
             let _used = Incoming::claim(&slot::name(5)).unwrap();
             let slots = 6..6 + LINKS as u16 + 40;
             let mut receivers: Vec<_> = slots.clone().map(|slot| Incoming::claim(&slot::name(slot)).unwrap()).collect();
-            let mut holder = Holder::claim().unwrap();
+            let mut holder = claim();
             for (slot, incoming) in slots.zip(&mut receivers) {
                 send(&mut holder, slot, 0..1);
                 send(&mut holder, 5, 0..1);

@@ -7,6 +7,7 @@
 
 pub mod held_requests;
 pub mod holder;
+pub mod holder_names;
 pub mod incoming;
 pub mod message;
 mod message_buffers;

@@ -1,6 +1,7 @@
 //! The part of a process in sharing port 4791, to which foreign adapters send.
 
 use crate::relay::holder::Holder;
+use crate::relay::holder_names::HolderNames;
 use crate::relay::receiver::Receiver;
 use crate::shared::allowed_hosts::Senders;
 use crate::slot::{is_used, slot_of};
@@ -21,6 +22,8 @@ const RETRY_IDLE: Duration = Duration::from_millis(200);
 #[derive(Default)]
 pub struct Foreign {
     pub holder: Option<Holder>,
+    /// Of other holders.
+    pub names: HolderNames,
     pub next_try: Option<Instant>,
     /// A QP of this process has a foreign peer.
     pub peers: bool,
@@ -77,6 +80,15 @@ impl Foreign {
         {
             holder.hand_over(Receiver::Slot(slot), arrival, packet);
         }
+    }
+
+    /// Claims a name of the holder. Errors: as of [`HolderNames::claim`].
+    pub fn claim(&mut self) -> io::Result<Holder> {
+        let claimed = self.names.claim();
+        if self.next_try.is_none() {
+            self.names.forget();
+        }
+        Holder::of(claimed?)
     }
 
     /// Sends the queued packets.
