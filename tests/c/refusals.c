@@ -8,9 +8,8 @@
  *   refusals DEVICE threads  the user may start no threads: needs root
  *   refusals DEVICE dropped  messages of UD and UC that are dropped
  *   refusals DEVICE faults   a request that WEIR_FAULTS makes fail: prints the status of its completion */
+#include "refused.h"
 #include "setup.h"
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -20,14 +19,6 @@ static struct ibv_context *context;
 static struct ibv_pd *pd;
 static struct ibv_cq *cq;
 static unsigned char memory[8192] __attribute__((aligned(4096)));
-
-static void refused(const char *name, int error)
-{
-	printf("%s: %d\n", name, error);
-}
-
-/* A call that returns an object, or NULL and errno. */
-#define NO_OBJECT(name, call) (errno = 0, refused(name, (call) ? 0 : errno))
 
 static struct ibv_qp *qp_of(enum ibv_qp_type type, struct ibv_srq *srq, uint32_t sends)
 {

@@ -34,7 +34,9 @@ pub unsafe extern "C" fn advise_mr(
             _ => return Err(EOPNOTSUPP),
         };
         if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 || count == 0 || list.is_null() {
-            return Err(EINVAL);
+            let why = "ibv_advise_mr: flags is 0 or IBV_ADVISE_MR_FLAG_FLUSH, and the list has an SGE at least";
+            // SAFETY: guaranteed by the caller.
+            return Err(unsafe { context::refuse((*pd).context, EINVAL, why) });
         }
         // SAFETY: guaranteed by the caller.
         let list = unsafe { std::slice::from_raw_parts(list, count as usize) };

@@ -113,6 +113,17 @@ pub unsafe fn name(context: *const ibv_context) -> String {
     unsafe { own(context) }.info.name.clone()
 }
 
+/// Logs why a call is refused, with the name of the device, and returns its error.
+///
+/// # Safety
+/// As for [`own`].
+#[cold]
+pub unsafe fn refuse(context: *const ibv_context, errno: Errno, why: &str) -> Errno {
+    // SAFETY: guaranteed by the caller.
+    let name = unsafe { name(context) };
+    weir_device::refused(errno.0, format_args!("{name}: {why}"))
+}
+
 /// Whether this process is a forked child of the process that opened the device.
 ///
 /// # Safety

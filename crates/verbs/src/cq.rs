@@ -181,7 +181,9 @@ pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_att
         // SAFETY: guaranteed by the caller.
         let (own, attr) = unsafe { (own_checked(cq)?, &*attr) };
         if attr.attr_mask != IBV_CQ_ATTR_MODERATE {
-            return Err(EINVAL);
+            let why = "CQ: modify: attr_mask is IBV_CQ_ATTR_MODERATE, and nothing else";
+            // SAFETY: guaranteed by the caller.
+            return Err(unsafe { context::refuse((*cq).context, EINVAL, why) });
         }
         own.device.moderate(attr.moderate.cq_count, attr.moderate.cq_period)
     })
@@ -194,7 +196,8 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     allocating(|| {
         check(cq, "ibv_resize_cq")?;
         if cqe < 1 {
-            return Err(EINVAL);
+            // SAFETY: guaranteed by the caller.
+            return Err(unsafe { context::refuse((*cq).context, EINVAL, "CQ: resize: cqe is less than 1") });
         }
         // SAFETY: guaranteed by the caller.
         unsafe {

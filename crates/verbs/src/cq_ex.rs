@@ -1,6 +1,7 @@
 //! Extended CQs: a program polls one completion after another and reads it field by field.
 
 use crate::abi::*;
+use crate::context;
 use crate::cq::{self, Creating, Polling};
 use crate::domain;
 use crate::ffi::{EINVAL, EOPNOTSUPP, guard_hot};
@@ -29,7 +30,9 @@ pub unsafe extern "C" fn create_cq_ex(context: *mut ibv_context, attr: *mut ibv_
             if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 { attr.parent_domain } else { std::ptr::null_mut() };
         // SAFETY: guaranteed by the caller.
         if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 && !unsafe { domain::is_parent(parent) } {
-            return Err(EINVAL);
+            let why = "CQ: create: parent_domain is not of ibv_alloc_parent_domain";
+            // SAFETY: guaranteed by the caller.
+            return Err(unsafe { context::refuse(context, EINVAL, why) });
         }
         let single_threaded = flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0;
         let creating = Creating {

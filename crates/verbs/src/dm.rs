@@ -27,11 +27,20 @@ pub unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_allo
     object(|| {
         // SAFETY: guaranteed by the caller.
         let (own, attr) = unsafe { (context::own(context), attr.as_ref().ok_or(EINVAL)?) };
-        let length = attr.length as u64;
-        if attr.comp_mask != 0 || length > own.device.limits().max_dm_size {
-            return Err(EINVAL);
-        }
-        let device = own.device.alloc_dm(length, attr.log_align_req)?;
+        let (length, max) = (attr.length as u64, own.device.limits().max_dm_size);
+        let allocated = match attr.comp_mask == 0 && length <= max {
+            true => own.device.alloc_dm(length, attr.log_align_req),
+            false => Err(EINVAL),
+        };
+        let device = allocated.map_err(|errno| {
+            let (align, mask) = (attr.log_align_req, attr.comp_mask);
+            let why = format!(
+                "device memory: length {length}, log_align_req {align}, comp_mask {mask}: 1 to {max} bytes (max_dm_size), of \
+                 which so many are free, 30 at most, 0"
+            );
+            // SAFETY: guaranteed by the caller.
+            unsafe { context::refuse(context, errno, &why) }
+        })?;
         let handle = new_handle();
         // A forked child may allocate device memory too (rdma-core's own test suite does), but it cannot import the
         // memory.
@@ -83,7 +92,12 @@ pub unsafe extern "C" fn reg_dm_mr(
         if on_demand {
             return Err(EOPNOTSUPP);
         }
-        let device = own.device.reg_dm_mr(dm, offset, length as u64, access)?;
+        let device = own.device.reg_dm_mr(dm, offset, length as u64, access).inspect_err(|errno| {
+            if *errno == EINVAL {
+                let why = "device memory: a region has IBV_ACCESS_ZERO_BASED, and its bytes are within the memory";
+                own.device.refuse(errno.0, format_args!("{why}"));
+            }
+        })?;
         // SAFETY: guaranteed by the caller.
         unsafe { pd_mr::make(pd, std::ptr::null_mut(), device) }
     })

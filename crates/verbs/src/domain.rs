@@ -7,6 +7,7 @@
 
 use crate::abi::*;
 use crate::buried::bury;
+use crate::context;
 use crate::ffi::{EBUSY, EINVAL, status};
 use crate::living::{leave, object};
 use crate::pd::{self, Allocator, Domain, Pd, PdOwn, Td};
@@ -59,7 +60,8 @@ pub unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
         // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if (*td.cast::<Td>()).users.load(Ordering::Acquire) != 0 {
-                return Err(EBUSY);
+                let why = "thread domain: deallocate: parent domains have it: ibv_dealloc_pd first";
+                return Err(context::refuse((*td).context, EBUSY, why));
             }
             let _left = leaving.done();
             bury(td.cast::<Td>());
@@ -86,13 +88,17 @@ pub unsafe extern "C" fn alloc_parent_domain(
         unsafe {
             let attr = attr.as_ref().ok_or(EINVAL)?;
             if attr.pd.is_null() || (*attr.pd).context != context || attr.comp_mask & !SUPPORTED != 0 {
-                return Err(EINVAL);
+                let why = "parent domain: it needs a pd of the same device, and a comp_mask of known bits";
+                return Err(context::refuse(context, EINVAL, why));
             }
             let has = |bit| attr.comp_mask & bit != 0;
             let pd_context =
                 if has(IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT) { attr.pd_context } else { std::ptr::null_mut() };
             let allocator = if has(IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) {
-                let (alloc, free) = attr.alloc.zip(attr.free).ok_or(EINVAL)?;
+                let (alloc, free) = attr
+                    .alloc
+                    .zip(attr.free)
+                    .ok_or_else(|| context::refuse(context, EINVAL, "parent domain: alloc and free belong together"))?;
                 Some(Allocator { alloc, free, context: pd_context })
             } else {
                 None

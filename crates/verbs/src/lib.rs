@@ -47,6 +47,7 @@ mod qp;
 mod qp_create;
 mod query;
 mod rate;
+mod refused_post;
 mod registry;
 mod rereg;
 mod reserve;

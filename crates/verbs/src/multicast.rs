@@ -18,7 +18,13 @@ pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, 
     allocating(|| {
         check(qp, "ibv_attach_mcast")?;
         // SAFETY: guaranteed by the caller.
-        unsafe { qp::own(qp).device.attach(group(gid)) }
+        let (own, group) = unsafe { (qp::own(qp), group(gid)) };
+        own.device.attach(group).inspect_err(|errno| {
+            if *errno == EINVAL {
+                let why = "attach: only QPs of type IBV_QPT_UD have groups, and the GID is that of a group (ff…)";
+                own.device.refuse(errno.0, format_args!("{why}"));
+            }
+        })
     })
 }
 
@@ -32,10 +38,12 @@ pub unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, 
         check(qp, "ibv_detach_mcast")?;
         // SAFETY: guaranteed by the caller.
         let (own, group) = unsafe { (qp::own(qp), group(gid)) };
-        if !group.is_multicast() {
-            return Err(EINVAL);
-        }
-        own.device.detach(group)
+        let detached = if group.is_multicast() { own.device.detach(group) } else { Err(EINVAL) };
+        detached.inspect_err(|errno| {
+            if *errno == EINVAL {
+                own.device.refuse(errno.0, format_args!("detach: it is not attached to {group}"));
+            }
+        })
     })
 }
 

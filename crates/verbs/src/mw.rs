@@ -27,7 +27,12 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_m
         let window_type = match mw_type {
             IBV_MW_TYPE_1 => WindowType::One,
             IBV_MW_TYPE_2 => WindowType::Two,
-            _ => return Err(EINVAL),
+            _ => {
+                // SAFETY: guaranteed by the caller.
+                let context = unsafe { (*pd).context };
+                // SAFETY: a living PD has an open context.
+                return Err(unsafe { context::refuse(context, EINVAL, "MW: type is IBV_MW_TYPE_1 or IBV_MW_TYPE_2") });
+            }
         };
         // SAFETY: guaranteed by the caller.
         let (own, context) = unsafe { (pd::own(pd), (*pd).context) };

@@ -5,6 +5,7 @@ use crate::ah;
 use crate::ffi::{EINVAL, EIO, EOPNOTSUPP, guard_hot};
 use crate::mw;
 use crate::qp::{self, QpOwn};
+use crate::refused_post;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use weir_device::{Errno, MAX_INLINE};
@@ -30,6 +31,8 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr
         while let Some(request) = unsafe { next.as_ref() } {
             // SAFETY: a work request of the caller's list.
             if let Err(errno) = unsafe { send(own, request) } {
+                // SAFETY: as above.
+                unsafe { refused_post::send(own, request, errno) };
                 outcome = errno.0;
                 break;
             }
@@ -64,6 +67,8 @@ pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr
         while let Some(request) = unsafe { next.as_ref() } {
             // SAFETY: the caller's SGE list.
             if let Err(errno) = unsafe { receive(own, request) } {
+                // SAFETY: as above.
+                unsafe { refused_post::receive(own, request, errno) };
                 outcome = errno.0;
                 break;
             }
@@ -114,7 +119,7 @@ unsafe fn send(qp: &QpOwn, request: &ibv_send_wr) -> Result<(), Errno> {
 /// # Safety
 /// The members that the QP's type needs are set; an address handle is NULL or alive.
 #[inline]
-unsafe fn target(service: Service, request: &ibv_send_wr) -> Result<Target, Errno> {
+pub unsafe fn target(service: Service, request: &ibv_send_wr) -> Result<Target, Errno> {
     match service {
         Service::Ud => {}
         // SAFETY: an integer.
@@ -134,7 +139,7 @@ unsafe fn target(service: Service, request: &ibv_send_wr) -> Result<Target, Errn
 /// # Safety
 /// The member of the union that the opcode names is set.
 #[inline]
-unsafe fn operation(request: &ibv_send_wr) -> Result<SendOp, Errno> {
+pub unsafe fn operation(request: &ibv_send_wr) -> Result<SendOp, Errno> {
     let imm = request.imm_data;
     // SAFETY: guaranteed by the caller.
     let (rdma, atomic) = unsafe { (&request.wr.rdma, &request.wr.atomic) };

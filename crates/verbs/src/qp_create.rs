@@ -43,7 +43,7 @@ pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_
                 return create_xrc_target(context, init);
             }
             if mask & IBV_QP_INIT_ATTR_PD == 0 {
-                return Err(EINVAL);
+                return Err(context::refuse(context, EINVAL, "QP: create: comp_mask has no IBV_QP_INIT_ATTR_PD"));
             }
             let selects = |bit| mask & bit != 0;
             let built = selects(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then(|| (*init).send_ops_flags);
@@ -56,14 +56,20 @@ pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_
                 return Err(EOPNOTSUPP);
             }
             if mask & SPREADS != 0 {
-                return if mask & SPREADS == SPREADS && built.is_none() { create_spread(init) } else { Err(EINVAL) };
+                if mask & SPREADS != SPREADS || built.is_some() {
+                    let why = "QP: create: IBV_QP_INIT_ATTR_IND_TABLE and IBV_QP_INIT_ATTR_RX_HASH need each other, and no \
+                               send_ops_flags";
+                    return Err(context::refuse(context, EINVAL, why));
+                }
+                return create_spread(init);
             }
             if let Some(operations) = built {
                 let inline = &mut (*init).cap.max_inline_data;
                 *inline = (*inline).max(builder::inline_bytes(operations));
             }
             if flags != 0 && (*init).qp_type != IBV_QPT_UD {
-                return Err(EINVAL);
+                let why = "QP: create: IBV_QP_CREATE_BLOCK_SELF_MCAST_LB needs IBV_QPT_UD";
+                return Err(context::refuse(context, EINVAL, why));
             }
             let qp = create((*init).pd, init.cast())?;
             if flags != 0 {
@@ -166,7 +172,8 @@ unsafe fn create_xrc_target(context: *mut ibv_context, init: *mut ibv_qp_init_at
     unsafe {
         context::own_checked(context)?;
         if (*init).comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 {
-            return Err(EINVAL);
+            let why = "QP: create: IBV_QPT_XRC_RECV needs an xrcd and IBV_QP_INIT_ATTR_XRCD";
+            return Err(context::refuse(context, EINVAL, why));
         }
         let device = xrc::own((*init).xrcd).create_target(cookie)?;
         let qp = enter(context, std::ptr::null_mut(), device, Service::Xrc, cookie, false)?;
@@ -189,10 +196,12 @@ pub unsafe extern "C" fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_op
             if attr.comp_mask & !(NEEDED | IBV_QP_OPEN_ATTR_CONTEXT) != 0 {
                 return Err(EOPNOTSUPP);
             }
-            if attr.comp_mask & NEEDED != NEEDED || attr.qp_type != IBV_QPT_XRC_RECV {
-                return Err(EINVAL);
-            }
             context::own_checked(context)?;
+            if attr.comp_mask & NEEDED != NEEDED || attr.qp_type != IBV_QPT_XRC_RECV {
+                let why =
+                    "QP: open: it needs qp_num, xrcd and the qp_type IBV_QPT_XRC_RECV, and their bits in comp_mask";
+                return Err(context::refuse(context, EINVAL, why));
+            }
             let device = xrc::own(attr.xrcd).target(attr.qp_num)?;
             device.open();
             let qp = enter(context, std::ptr::null_mut(), device, Service::Xrc, new_cookie(), false)?;

@@ -70,7 +70,7 @@ pub unsafe extern "C" fn create_srq_ex(context: *mut ibv_context, init: *mut ibv
                 return Err(EOPNOTSUPP);
             }
             if !selects(IBV_SRQ_INIT_ATTR_PD) {
-                return Err(EINVAL);
+                return Err(context::refuse(context, EINVAL, "SRQ: create: comp_mask has no IBV_SRQ_INIT_ATTR_PD"));
             }
             let kind = match kind {
                 IBV_SRQT_BASIC => Kind::Basic,
@@ -90,7 +90,11 @@ pub unsafe extern "C" fn create_srq_ex(context: *mut ibv_context, init: *mut ibv
                     let ibv_tm_cap { max_num_tags: max_tags, max_ops } = (*init).tm_cap;
                     Kind::Tags(TagCreate { max_tags, max_ops }, cq::own((*init).cq).device.clone())
                 }
-                IBV_SRQT_XRC | IBV_SRQT_TM => return Err(EINVAL),
+                IBV_SRQT_XRC | IBV_SRQT_TM => {
+                    let why =
+                        "SRQ: create: IBV_SRQT_XRC needs xrcd and cq, IBV_SRQT_TM tm_cap and a cq of ibv_create_cq_ex";
+                    return Err(context::refuse(context, EINVAL, why));
+                }
                 _ => return Err(EOPNOTSUPP),
             };
             create(context, (*init).pd, (*init).srq_context, &mut (*init).attr, kind)
@@ -107,7 +111,9 @@ pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_at
         // SAFETY: guaranteed by the caller.
         let (own, attr) = unsafe { (own_checked(srq)?, &*attr) };
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
-            return Err(EINVAL);
+            let why = "SRQ: modify: srq_attr_mask is of IBV_SRQ_MAX_WR and IBV_SRQ_LIMIT";
+            // SAFETY: guaranteed by the caller.
+            return Err(unsafe { context::refuse((*srq).context, EINVAL, why) });
         }
         let max_wr = (mask & IBV_SRQ_MAX_WR != 0).then_some(attr.max_wr);
         let limit = (mask & IBV_SRQ_LIMIT != 0).then_some(attr.srq_limit);
@@ -171,7 +177,8 @@ pub unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_i
         unsafe {
             let own = own(srq);
             if !own.is_xrc {
-                return Err(EINVAL);
+                let why = "SRQ: only SRQs of type IBV_SRQT_XRC have a number";
+                return Err(context::refuse((*srq).context, EINVAL, why));
             }
             *number = own.device.number();
         }

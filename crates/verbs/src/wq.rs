@@ -13,7 +13,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use weir_device::steering::spread::{HashFields, Spread};
-use weir_device::{Errno, QpCreate, Receives, refused};
+use weir_device::{Errno, QpCreate, Receives};
 use weir_transport::{AttrMask, QpAttr, QpCaps, QpState, RecvWr, Service};
 
 /// An `ibv_wq` and Weir's part of it.
@@ -51,10 +51,14 @@ pub unsafe extern "C" fn create_wq(context: *mut ibv_context, init: *mut ibv_wq_
             context::own_checked(context)?;
             let init = &mut *init;
             if init.comp_mask != 0 && init.create_flags != 0 || init.wq_type != IBV_WQT_RQ {
-                return Err(said(context, EOPNOTSUPP, "WQ: create: only IBV_WQT_RQ without create_flags is supported"));
+                return Err(context::refuse(
+                    context,
+                    EOPNOTSUPP,
+                    "WQ: create: only IBV_WQT_RQ without create_flags is supported",
+                ));
             }
             if init.pd.is_null() || init.cq.is_null() {
-                return Err(said(context, EINVAL, "WQ: create: there is no pd or no cq"));
+                return Err(context::refuse(context, EINVAL, "WQ: create: there is no pd or no cq"));
             }
             let caps = QpCaps { max_recv_wr: init.max_wr, max_recv_sge: init.max_sge, ..QpCaps::default() };
             let create = QpCreate { service: Service::Raw, caps, sq_sig_all: false, cookie: new_cookie() };
@@ -87,10 +91,14 @@ pub unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *mut ibv_wq_attr) -> c
             let (own, attr) = (&*wq.cast::<Wq>(), &*attr);
             if attr.attr_mask & !(IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE) != 0 {
                 let why = "WQ: modify: only IBV_WQ_ATTR_STATE and IBV_WQ_ATTR_CURR_STATE are supported";
-                return Err(said((*wq).context, EOPNOTSUPP, why));
+                return Err(context::refuse((*wq).context, EOPNOTSUPP, why));
             }
             if attr.attr_mask & IBV_WQ_ATTR_CURR_STATE != 0 && attr.curr_wq_state != (*wq).state {
-                return Err(said((*wq).context, EINVAL, "WQ: modify: curr_wq_state is not the state of this WQ"));
+                return Err(context::refuse(
+                    (*wq).context,
+                    EINVAL,
+                    "WQ: modify: curr_wq_state is not the state of this WQ",
+                ));
             }
             if attr.attr_mask & IBV_WQ_ATTR_STATE == 0 {
                 return Ok(());
@@ -102,7 +110,7 @@ pub unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *mut ibv_wq_attr) -> c
                 (from, to) if from == to => &[],
                 _ => {
                     let why = "WQ: modify: the ways are RESET to RDY, RDY to ERR, and both back to RESET";
-                    return Err(said((*wq).context, EINVAL, why));
+                    return Err(context::refuse((*wq).context, EINVAL, why));
                 }
             };
             for state in states {
@@ -131,7 +139,7 @@ pub unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> c_int {
             let own = &*wq.cast::<Wq>();
             if own.users.load(Ordering::Acquire) > 0 {
                 let why = "WQ: destroy: indirection tables have it: ibv_destroy_rwq_ind_table first";
-                return Err(said((*wq).context, EBUSY, why));
+                return Err(context::refuse((*wq).context, EBUSY, why));
             }
             own.device.destroy()?;
             libc::pthread_mutex_destroy(&raw mut (*wq).mutex);
@@ -195,7 +203,7 @@ pub unsafe extern "C" fn create_rwq_ind_table(
                 let why = format!(
                     "indirection table: log_ind_tbl_size is {given} and comp_mask is {mask}: at most {MAX_LOG_TABLE} and 0"
                 );
-                return Err(said(context, EINVAL, &why));
+                return Err(context::refuse(context, EINVAL, &why));
             }
             let wqs = std::slice::from_raw_parts(init.ind_tbl.cast::<*const Wq>(), 1 << init.log_ind_tbl_size);
             let counted: Vec<_> = wqs.iter().map(|wq| (**wq).users.clone()).collect();
@@ -223,7 +231,7 @@ pub unsafe extern "C" fn destroy_rwq_ind_table(table: *mut ibv_rwq_ind_table) ->
             let own = &*table.cast::<Table>();
             if own.users.load(Ordering::Acquire) > 0 {
                 let why = "indirection table: destroy: QPs have it: destroy them first";
-                return Err(said((*table).context, EBUSY, why));
+                return Err(context::refuse((*table).context, EBUSY, why));
             }
             for users in &own.counted {
                 users.fetch_sub(1, Ordering::AcqRel);
@@ -250,12 +258,12 @@ pub unsafe fn create_spread(
         let context = (*init.pd).context;
         if init.qp_type != IBV_QPT_RAW_PACKET || init.rwq_ind_tbl.is_null() {
             let why = "QP: create: IBV_QP_INIT_ATTR_RX_HASH needs IBV_QPT_RAW_PACKET and a rwq_ind_tbl";
-            return Err(said(context, EINVAL, why));
+            return Err(context::refuse(context, EINVAL, why));
         }
         let fields = HashFields::from_bits(hash.rx_hash_fields_mask);
         let Some(fields) = fields.filter(|_| hash.rx_hash_function == IBV_RX_HASH_FUNC_TOEPLITZ) else {
             let why = "QP: create: only IBV_RX_HASH_FUNC_TOEPLITZ over addresses and ports of IPv4, IPv6, TCP and UDP is supported";
-            return Err(said(context, EOPNOTSUPP, why));
+            return Err(context::refuse(context, EOPNOTSUPP, why));
         };
         let table = &*init.rwq_ind_tbl.cast::<Table>();
         let key = match hash.rx_hash_key.is_null() {
@@ -268,14 +276,4 @@ pub unsafe fn create_spread(
         device.spread_over(Spread { queues: table.queues.clone(), key, fields })?;
         Ok((device, TableUser::new(&table.users)))
     }
-}
-
-/// Logs why a call is refused.
-///
-/// # Safety
-/// `context` is open.
-unsafe fn said(context: *const ibv_context, errno: Errno, why: &str) -> Errno {
-    // SAFETY: guaranteed by the caller.
-    let device = unsafe { context::name(context) };
-    refused(errno.0, format_args!("{device}: {why}"))
 }

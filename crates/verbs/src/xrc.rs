@@ -37,8 +37,10 @@ pub unsafe extern "C" fn open_xrcd(context: *mut ibv_context, init: *mut ibv_xrc
         if init.comp_mask & !FD_AND_OFLAGS != 0 {
             return Err(EOPNOTSUPP);
         }
+        // SAFETY: guaranteed by the caller.
+        let refuse = |errno, why| unsafe { context::refuse(context, errno, why) };
         if init.comp_mask != FD_AND_OFLAGS || (init.fd == -1 && !creates) {
-            return Err(EINVAL);
+            return Err(refuse(EINVAL, "XRC domain: it needs fd and oflags, and O_CREAT where fd is -1"));
         }
         let device = if init.fd == -1 {
             weir_device::Xrcd::open(&own.device)?
@@ -47,9 +49,16 @@ pub unsafe extern "C" fn open_xrcd(context: *mut ibv_context, init: *mut ibv_xrc
             let mut shared = SHARED.get().lock().unwrap_or_else(PoisonError::into_inner);
             let entry = shared.entry((own.info.name.clone(), dev, ino)).or_default();
             match entry.upgrade() {
-                Some(_) if creates && init.oflags & libc::O_EXCL != 0 => return Err(EINVAL),
+                Some(_) if creates && init.oflags & libc::O_EXCL != 0 => {
+                    return Err(refuse(EINVAL, "XRC domain: the file of fd has one already: leave O_EXCL out"));
+                }
                 Some(found) => found,
-                None if !creates => return Err(Errno(libc::EAGAIN)),
+                None if !creates => {
+                    return Err(refuse(
+                        Errno(libc::EAGAIN),
+                        "XRC domain: the file of fd has none yet: O_CREAT makes it",
+                    ));
+                }
                 None => {
                     let made = weir_device::Xrcd::open(&own.device)?;
                     *entry = Arc::downgrade(&made);
@@ -74,7 +83,8 @@ pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
                 return Ok(());
             }
             if own(xrcd).is_used() {
-                return Err(EBUSY);
+                let why = "XRC domain: close: SRQs or QPs belong to it: destroy them first";
+                return Err(context::refuse((*xrcd).context, EBUSY, why));
             }
             let _left = leaving.done();
             bury(xrcd.cast::<Xrcd>());

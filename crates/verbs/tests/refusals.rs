@@ -1,4 +1,4 @@
-//! Runs `tests/c/refusals.c`: what the log says of each call that is refused.
+//! Runs `tests/c/refusals.c` and `tests/c/refused_extended.c`: what the log says of each call that is refused.
 
 mod system;
 
@@ -65,6 +65,68 @@ const WORK_QUEUES: &[(&str, i32, &str)] = &[
     ("hash of UD", libc::EINVAL, "QP: create: IBV_QP_INIT_ATTR_RX_HASH needs IBV_QPT_RAW_PACKET and a rwq_ind_tbl"),
 ];
 
+/// The same of extended verbs.
+const EXTENDED: &[(&str, i32, &str)] = &[
+    ("CQ in a PD", libc::EINVAL, "CQ: create: parent_domain is not of ibv_alloc_parent_domain"),
+    ("CQ unchanged", libc::EINVAL, "CQ: modify: attr_mask is IBV_CQ_ATTR_MODERATE, and nothing else"),
+    ("CQ to 0", libc::EINVAL, "CQ: resize: cqe is less than 1"),
+    ("SRQ without PD", libc::EINVAL, "SRQ: create: comp_mask has no IBV_SRQ_INIT_ATTR_PD"),
+    ("SRQ mask", libc::EINVAL, "SRQ: modify: srq_attr_mask is of IBV_SRQ_MAX_WR and IBV_SRQ_LIMIT"),
+    ("SRQ number", libc::EINVAL, "SRQ: only SRQs of type IBV_SRQT_XRC have a number"),
+    (
+        "XRC SRQ without domain",
+        libc::EINVAL,
+        "SRQ: create: IBV_SRQT_XRC needs xrcd and cq, IBV_SRQT_TM tm_cap and a cq",
+    ),
+    ("XRC domain of nothing", libc::EINVAL, "XRC domain: it needs fd and oflags, and O_CREAT where fd is -1"),
+    ("XRC domain that is missing", libc::EAGAIN, "XRC domain: the file of fd has none yet: O_CREAT makes it"),
+    ("XRC domain again", libc::EINVAL, "XRC domain: the file of fd has one already: leave O_EXCL out"),
+    ("QP without PD", libc::EINVAL, "QP: create: comp_mask has no IBV_QP_INIT_ATTR_PD"),
+    ("table without hash", libc::EINVAL, "QP: create: IBV_QP_INIT_ATTR_IND_TABLE and IBV_QP_INIT_ATTR_RX_HASH need"),
+    ("RC without its own multicast", libc::EINVAL, "QP: create: IBV_QP_CREATE_BLOCK_SELF_MCAST_LB needs IBV_QPT_UD"),
+    ("target without domain", libc::EINVAL, "QP: create: IBV_QPT_XRC_RECV needs an xrcd and IBV_QP_INIT_ATTR_XRCD"),
+    ("open without type", libc::EINVAL, "QP: open: it needs qp_num, xrcd and the qp_type IBV_QPT_XRC_RECV"),
+    ("XRC domain in use", libc::EBUSY, "XRC domain: close: SRQs or QPs belong to it: destroy them first"),
+    ("thread domain in use", libc::EBUSY, "thread domain: deallocate: parent domains have it: ibv_dealloc_pd first"),
+    (
+        "parent domain mask",
+        libc::EINVAL,
+        "parent domain: it needs a pd of the same device, and a comp_mask of known bits",
+    ),
+    ("parent domain without functions", libc::EINVAL, "parent domain: alloc and free belong together"),
+    ("window of type 7", libc::EINVAL, "MW: type is IBV_MW_TYPE_1 or IBV_MW_TYPE_2"),
+    ("device memory of 0", libc::EINVAL, "device memory: length 0, log_align_req 0, comp_mask 0: 1 to "),
+    (
+        "region beyond device memory",
+        libc::EINVAL,
+        "device memory: a region has IBV_ACCESS_ZERO_BASED, and its bytes are",
+    ),
+    (
+        "attach to a host",
+        libc::EINVAL,
+        "attach: only QPs of type IBV_QPT_UD have groups, and the GID is that of a group",
+    ),
+    ("detach", libc::EINVAL, "detach: it is not attached to ff15::"),
+    (
+        "advice for nothing",
+        libc::EINVAL,
+        "ibv_advise_mr: flags is 0 or IBV_ADVISE_MR_FLAG_FLUSH, and the list has an SGE",
+    ),
+];
+
+/// The same of work requests.
+const POSTS: &[(&str, i32, &str)] = &[
+    ("send in RESET", libc::EINVAL, "ibv_post_send: the QP is in state Reset, and sends need IBV_QPS_RTS"),
+    ("receive in RESET", libc::EINVAL, "ibv_post_recv: the QP is in state Reset, and receives need IBV_QPS_INIT"),
+    ("SGEs of a send", libc::EINVAL, "ibv_post_send: num_sge is 64, and max_send_sge of the QP is "),
+    ("SGEs of a receive", libc::EINVAL, "ibv_post_recv: num_sge is 64, and max_recv_sge of the QP is "),
+    ("opcode", libc::EINVAL, "ibv_post_send: opcode 4711 is not supported"),
+    ("inline", libc::EINVAL, "ibv_post_send: 4096 bytes with IBV_SEND_INLINE, and max_inline_data is "),
+    ("atomic of 7 bytes", libc::EINVAL, "ibv_post_send: opcode 6 with 7 bytes is not possible on a QP of Rc"),
+    ("datagram to nowhere", libc::EINVAL, "ibv_post_send: wr.ud.ah is NULL"),
+    ("receive beside an SRQ", libc::ENOMEM, "ibv_post_recv: it has no receive queue: ibv_post_srq_recv of its SRQ"),
+];
+
 /// Values of variables that no device opens with, and what the line of the log has.
 const SETTINGS: &[(&str, &str, &str)] = &[
     ("WEIR_PROFILE", "connectx99", "WEIR_PROFILE=connectx99: "),
@@ -85,7 +147,12 @@ const SETTINGS: &[(&str, &str, &str)] = &[
 
 /// Runs the program; returns whether it succeeds, what it prints, and the lines of the log.
 fn run(arguments: &[&str], env: &[(&str, &str)]) -> (bool, Vec<String>, Vec<String>) {
-    let program = system::compile("refusals.c", "refusals", &["-libverbs"]);
+    run_program("refusals", arguments, env)
+}
+
+/// The same of another program.
+fn run_program(name: &str, arguments: &[&str], env: &[(&str, &str)]) -> (bool, Vec<String>, Vec<String>) {
+    let program = system::compile(&format!("{name}.c"), name, &["-libverbs"]);
     let mut command = Command::new("timeout");
     command.arg("60").arg(program).arg("weir_lo").args(arguments).env("LD_LIBRARY_PATH", system::linked());
     command.env("WEIR_INTERFACE", "lo").env("WEIR_LOG", "warn").envs(env.iter().copied());
@@ -94,8 +161,8 @@ fn run(arguments: &[&str], env: &[(&str, &str)]) -> (bool, Vec<String>, Vec<Stri
     (output.status.success(), lines(&output.stdout), lines(&output.stderr))
 }
 
-fn each_has_a_line(arguments: &[&str], refusals: &[(&str, i32, &str)]) {
-    let (success, calls, lines) = run(arguments, &[]);
+fn each_has_a_line(program: &str, arguments: &[&str], refusals: &[(&str, i32, &str)]) {
+    let (success, calls, lines) = run_program(program, arguments, &[]);
     let log = lines.join("\n");
     let wanted: Vec<String> = refusals.iter().map(|(name, errno, _)| format!("{name}: {errno}")).collect();
     assert_eq!(calls, wanted, "{log}");
@@ -110,19 +177,19 @@ fn each_has_a_line(arguments: &[&str], refusals: &[(&str, i32, &str)]) {
 
 #[test]
 fn a_call_that_is_refused_has_a_line_with_the_device_and_what_to_do() {
-    each_has_a_line(&[], REFUSALS);
+    each_has_a_line("refusals", &[], REFUSALS);
 }
 
 #[test]
 #[ignore = "needs root"]
 fn a_steering_rule_that_is_refused_has_a_line_with_the_device_and_what_to_do() {
-    each_has_a_line(&["rules"], RULES);
+    each_has_a_line("refusals", &["rules"], RULES);
 }
 
 #[test]
 #[ignore = "needs root"]
 fn a_work_queue_that_is_refused_has_a_line_with_the_device_and_what_to_do() {
-    each_has_a_line(&["queues"], WORK_QUEUES);
+    each_has_a_line("refusals", &["queues"], WORK_QUEUES);
 }
 
 #[test]
@@ -141,6 +208,16 @@ fn a_device_that_cannot_be_opened_any_more_has_a_line() {
         assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{what}: {errno}\n"), "{log}");
         assert!(log.contains(why), "{log}");
     }
+}
+
+#[test]
+fn a_call_of_the_extended_verbs_that_is_refused_has_a_line() {
+    each_has_a_line("refused_extended", &[], EXTENDED);
+}
+
+#[test]
+fn a_work_request_that_is_refused_has_a_line_with_the_qp_and_what_to_do() {
+    each_has_a_line("refused_extended", &["posts"], POSTS);
 }
 
 #[test]
