@@ -138,11 +138,28 @@ static void connect_to_itself(struct ibv_qp *qp)
 		exit(1);
 }
 
+static void start_datagrams(struct ibv_qp *ud)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 0x1111 };
+
+	if (ibv_modify_qp(ud, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY))
+		exit(1);
+	attr.qp_state = IBV_QPS_RTR;
+	if (ibv_modify_qp(ud, &attr, IBV_QP_STATE))
+		exit(1);
+	attr.qp_state = IBV_QPS_RTS;
+	if (ibv_modify_qp(ud, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN))
+		exit(1);
+}
+
 static int post_sges(struct ibv_qp *qp, enum ibv_wr_opcode opcode, int count, uint32_t length, unsigned flags)
 {
 	struct ibv_sge sges[64] = { { .addr = (uintptr_t)memory, .length = length } };
 	struct ibv_send_wr *bad, wr = { .opcode = opcode, .sg_list = sges, .num_sge = count, .send_flags = flags };
 
+	/* Where an address handle is. */
+	if (opcode == IBV_WR_RDMA_WRITE)
+		wr.wr.rdma.remote_addr = 1;
 	return ibv_post_send(qp, &wr, &bad);
 }
 
@@ -164,11 +181,13 @@ static void posts(struct ibv_qp *ud)
 	refused("receive in RESET", receive(qp, 0));
 	connect_to_itself(qp);
 	connect_to_itself(shares);
+	start_datagrams(ud);
 	refused("SGEs of a send", post_sges(qp, IBV_WR_SEND, 64, 8, 0));
 	refused("SGEs of a receive", receive(qp, 64));
 	refused("opcode", post_sges(qp, 4711, 0, 0, 0));
 	refused("inline", post_sges(qp, IBV_WR_SEND, 1, 4096, IBV_SEND_INLINE));
 	refused("atomic of 7 bytes", post_sges(qp, IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 7, 0));
+	refused("WRITE of UD", post_sges(ud, IBV_WR_RDMA_WRITE, 0, 0, 0));
 	refused("datagram to nowhere", post_sges(ud, IBV_WR_SEND, 0, 0, 0));
 	refused("receive beside an SRQ", receive(shares, 0));
 	/* As many as there is room for: no line. */

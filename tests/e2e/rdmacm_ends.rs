@@ -49,7 +49,7 @@ pub fn trials() -> Vec<Trial> {
     ));
     trials.push(trial(
         Topology::Veth,
-        "librdmacm: a server is reached while the process that hands packets over to it is stopped, which goes on later",
+        "librdmacm: servers are reached while the process that hands packets over to them is stopped, and after that",
         stopped,
     ));
     for topology in Topology::ALL {
@@ -163,13 +163,14 @@ fn killed(bed: &Bed) -> Result<()> {
 
 const TWICE: [&str; 2] = ["-C", "2"];
 
-/// Two servers with their ports. The first hands packets over to the second.
+/// Two servers with their ports, which take one client after another. The first hands packets over to the second.
 fn two_servers(bed: &Bed) -> Result<[(Child, u16); 2]> {
+    let serve = |port| rping_server(bed, port, &["-P"]);
     let first_port = bed.stage.free_port(Side::A)?;
-    let first = rping_server(bed, first_port, &TWICE)?;
+    let first = serve(first_port)?;
     let port = bed.stage.free_port(Side::A)?;
     ensure!(port != first_port, "one port twice");
-    Ok([(first, first_port), (rping_server(bed, port, &TWICE)?, port)])
+    Ok([(first, first_port), (serve(port)?, port)])
 }
 
 /// A client that a server must answer.
@@ -185,18 +186,22 @@ fn replaced(bed: &Bed) -> Result<()> {
     first.wait(TIMEOUT)?;
     // The second server is idle until the client's request comes.
     is_reached(bed, port)?;
-    second.wait(TIMEOUT)?;
-    Ok(())
+    end_by_force(&second)
 }
 
+/// The servers are stopped in turn. Each takes the port from the other, which gives it up when it goes on.
 fn stopped(bed: &Bed) -> Result<()> {
-    let [(first, first_port), (second, port)] = two_servers(bed)?;
-    let pid = Pid::from_raw(first.pid().try_into()?);
-    kill(pid, Signal::SIGSTOP)?;
-    is_reached(bed, port)?;
-    second.wait(TIMEOUT)?;
-    kill(pid, Signal::SIGCONT)?;
+    let [(first, first_port), (second, second_port)] = two_servers(bed)?;
+    let signal = |child: &Child, signal| kill(Pid::from_raw(child.pid() as i32), signal);
+    signal(&first, Signal::SIGSTOP)?;
+    is_reached(bed, second_port)?;
+    signal(&first, Signal::SIGCONT)?;
     is_reached(bed, first_port)?;
-    first.wait(TIMEOUT)?;
-    Ok(())
+    signal(&second, Signal::SIGSTOP)?;
+    is_reached(bed, first_port)?;
+    signal(&second, Signal::SIGCONT)?;
+    is_reached(bed, second_port)?;
+    end_by_force(&first)?;
+    is_reached(bed, second_port)?;
+    end_by_force(&second)
 }

@@ -56,7 +56,7 @@ pub use os::interfaces::{ALL_INTERFACES, DeviceInfo, devices, hidden_devices, un
 pub use os::panics::{is_known, panicked, watched};
 pub use os::per_process::{OnceInherited, PerProcess};
 pub use os::process::{OwnerProcess, gains_privileges};
-pub use os::refused::refused;
+pub use os::refused::{refused, refused_post};
 pub use os::threads::spawn;
 pub use os::{descriptors, epoll};
 pub use paging::Advice;

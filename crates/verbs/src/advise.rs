@@ -34,7 +34,8 @@ pub unsafe extern "C" fn advise_mr(
             _ => return Err(EOPNOTSUPP),
         };
         if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 || count == 0 || list.is_null() {
-            let why = "ibv_advise_mr: flags is 0 or IBV_ADVISE_MR_FLAG_FLUSH, and the list has an SGE at least";
+            let why =
+                "ibv_advise_mr: flags must be 0 or IBV_ADVISE_MR_FLAG_FLUSH, and the list must have an SGE at least";
             // SAFETY: guaranteed by the caller.
             return Err(unsafe { context::refuse((*pd).context, EINVAL, why) });
         }

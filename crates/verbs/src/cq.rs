@@ -181,7 +181,7 @@ pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_att
         // SAFETY: guaranteed by the caller.
         let (own, attr) = unsafe { (own_checked(cq)?, &*attr) };
         if attr.attr_mask != IBV_CQ_ATTR_MODERATE {
-            let why = "CQ: modify: attr_mask is IBV_CQ_ATTR_MODERATE, and nothing else";
+            let why = "CQ: modify: attr_mask must be IBV_CQ_ATTR_MODERATE, and nothing else";
             // SAFETY: guaranteed by the caller.
             return Err(unsafe { context::refuse((*cq).context, EINVAL, why) });
         }

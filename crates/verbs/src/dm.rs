@@ -35,8 +35,8 @@ pub unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_allo
         let device = allocated.map_err(|errno| {
             let (align, mask) = (attr.log_align_req, attr.comp_mask);
             let why = format!(
-                "device memory: length {length}, log_align_req {align}, comp_mask {mask}: 1 to {max} bytes (max_dm_size), of \
-                 which so many are free, 30 at most, 0"
+                "device memory: length {length}, log_align_req {align}, comp_mask {mask}: the length must be 1 to {max} (max_dm_size), and \
+                 fit into what is free, log_align_req 30 at most, comp_mask 0"
             );
             // SAFETY: guaranteed by the caller.
             unsafe { context::refuse(context, errno, &why) }
@@ -94,7 +94,8 @@ pub unsafe extern "C" fn reg_dm_mr(
         }
         let device = own.device.reg_dm_mr(dm, offset, length as u64, access).inspect_err(|errno| {
             if *errno == EINVAL {
-                let why = "device memory: a region has IBV_ACCESS_ZERO_BASED, and its bytes are within the memory";
+                let why = "device memory: a region must have IBV_ACCESS_ZERO_BASED, no IBV_ACCESS_MW_BIND, and bytes \
+                           within the memory";
                 own.device.refuse(errno.0, format_args!("{why}"));
             }
         })?;

@@ -21,7 +21,7 @@ pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, 
         let (own, group) = unsafe { (qp::own(qp), group(gid)) };
         own.device.attach(group).inspect_err(|errno| {
             if *errno == EINVAL {
-                let why = "attach: only QPs of type IBV_QPT_UD have groups, and the GID is that of a group (ff…)";
+                let why = "attach: only QPs of type IBV_QPT_UD have groups, and the GID must be that of a group (ff…)";
                 own.device.refuse(errno.0, format_args!("{why}"));
             }
         })

@@ -31,7 +31,9 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_m
                 // SAFETY: guaranteed by the caller.
                 let context = unsafe { (*pd).context };
                 // SAFETY: a living PD has an open context.
-                return Err(unsafe { context::refuse(context, EINVAL, "MW: type is IBV_MW_TYPE_1 or IBV_MW_TYPE_2") });
+                return Err(unsafe {
+                    context::refuse(context, EINVAL, "MW: type must be IBV_MW_TYPE_1 or IBV_MW_TYPE_2")
+                });
             }
         };
         // SAFETY: guaranteed by the caller.

@@ -2,14 +2,14 @@
 
 use crate::abi::*;
 use crate::ah;
-use crate::ffi::{EINVAL, EIO, EOPNOTSUPP, guard_hot};
+use crate::ffi::{EINVAL, EIO, guard_hot};
 use crate::mw;
 use crate::qp::{self, QpOwn};
 use crate::refused_post;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use weir_device::{Errno, MAX_INLINE};
-use weir_transport::{Data, Datagram, RecvWr, SendFlags, SendOp, SendWr, Service, Sge, Target};
+use weir_transport::{Data, Datagram, PostError, RecvWr, SendFlags, SendOp, SendWr, Service, Sge, Target};
 
 // SGE lists are passed on in place, in the application's memory.
 const _: () = assert!(size_of::<Sge>() == size_of::<ibv_sge>() && align_of::<Sge>() == align_of::<ibv_sge>());
@@ -30,10 +30,9 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr
         // SAFETY: the caller's list; each `next` is NULL or points to the next work request.
         while let Some(request) = unsafe { next.as_ref() } {
             // SAFETY: a work request of the caller's list.
-            if let Err(errno) = unsafe { send(own, request) } {
+            if let Err(error) = unsafe { send(own, request) } {
                 // SAFETY: as above.
-                unsafe { refused_post::send(own, request, errno) };
-                outcome = errno.0;
+                outcome = unsafe { refused_post::send(own, request, error) }.0;
                 break;
             }
             next = request.next;
@@ -66,10 +65,8 @@ pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr
         // SAFETY: as in `post_send`.
         while let Some(request) = unsafe { next.as_ref() } {
             // SAFETY: the caller's SGE list.
-            if let Err(errno) = unsafe { receive(own, request) } {
-                // SAFETY: as above.
-                unsafe { refused_post::receive(own, request, errno) };
-                outcome = errno.0;
+            if let Err(error) = unsafe { receive(own, request) } {
+                outcome = refused_post::receive(own, request, error).0;
                 break;
             }
             next = request.next;
@@ -89,38 +86,42 @@ pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr
 /// # Safety
 /// `request` is as in verbs.h.
 #[inline]
-unsafe fn receive(qp: &QpOwn, request: &ibv_recv_wr) -> Result<(), Errno> {
+unsafe fn receive(qp: &QpOwn, request: &ibv_recv_wr) -> Result<(), PostError> {
     // SAFETY: the caller's SGE list.
-    let sges = unsafe { sge_list(request.sg_list, request.num_sge, qp.max_recv_sge) }?;
-    Ok(qp.device.post_recv(&RecvWr { wr_id: request.wr_id, sges })?)
+    let sges = unsafe { sge_list(request.sg_list, request.num_sge, qp.max_recv_sge) };
+    let sges = sges.map_err(|_| PostError::TooManySges)?;
+    qp.device.post_recv(&RecvWr { wr_id: request.wr_id, sges })
 }
 
 /// # Safety
 /// `request` is as in verbs.h.
 #[inline]
-unsafe fn send(qp: &QpOwn, request: &ibv_send_wr) -> Result<(), Errno> {
+unsafe fn send(qp: &QpOwn, request: &ibv_send_wr) -> Result<(), PostError> {
     // SAFETY: the caller's SGE list.
-    let sges = unsafe { sge_list(request.sg_list, request.num_sge, qp.max_send_sge) }?;
+    let sges = unsafe { sge_list(request.sg_list, request.num_sge, qp.max_send_sge) };
+    let sges = sges.map_err(|_| PostError::TooManySges)?;
     // SAFETY: the opcode says which member of the union is valid.
     let op = unsafe { operation(request) }?;
-    // SAFETY: the QP's type says which member of the union is valid.
-    let to = unsafe { target(qp.service, request) }?;
+    // SAFETY: the QP's type and the operation say which member of the union is valid.
+    let to = unsafe { target(qp.service, &op, request) }?;
     let flags = SendFlags::from_bits_truncate(request.send_flags);
     let wr_id = request.wr_id;
     if !flags.contains(SendFlags::INLINE) {
-        return Ok(qp.device.post_send_to(&SendWr { wr_id, op, flags, data: Data::Gather(sges) }, to)?);
+        return qp.device.post_send_to(&SendWr { wr_id, op, flags, data: Data::Gather(sges) }, to);
     }
     let mut room = [MaybeUninit::<u8>::uninit(); MAX_INLINE as usize];
     // SAFETY: inline data is readable memory of the caller.
-    let bytes = unsafe { gather(sges, &mut room[..qp.max_inline]) }?;
-    Ok(qp.device.post_send_to(&SendWr { wr_id, op, flags, data: Data::Inline(bytes) }, to)?)
+    let bytes = unsafe { gather(sges, &mut room[..qp.max_inline]) }.map_err(|_| PostError::Inline)?;
+    qp.device.post_send_to(&SendWr { wr_id, op, flags, data: Data::Inline(bytes) }, to)
 }
 
 /// # Safety
 /// The members that the QP's type needs are set; an address handle is NULL or alive.
 #[inline]
-pub unsafe fn target(service: Service, request: &ibv_send_wr) -> Result<Target, Errno> {
+unsafe fn target(service: Service, op: &SendOp, request: &ibv_send_wr) -> Result<Target, PostError> {
     match service {
+        // Another operation has other members there, and is refused.
+        Service::Ud if !matches!(op, SendOp::Send | SendOp::SendImm { .. }) => return Ok(Target::Peer),
         Service::Ud => {}
         // SAFETY: an integer.
         Service::Xrc => return Ok(Target::Srq(request.qp_type.remote_srqn & 0xff_ffff)),
@@ -129,7 +130,7 @@ pub unsafe fn target(service: Service, request: &ibv_send_wr) -> Result<Target, 
     // SAFETY: guaranteed by the caller.
     let ibv_wr_ud { ah, remote_qpn, remote_qkey } = unsafe { request.wr.ud };
     if ah.is_null() {
-        return Err(EINVAL);
+        return Err(PostError::Operation);
     }
     // SAFETY: guaranteed by the caller.
     let address = unsafe { ah::number_of(ah) };
@@ -139,7 +140,7 @@ pub unsafe fn target(service: Service, request: &ibv_send_wr) -> Result<Target, 
 /// # Safety
 /// The member of the union that the opcode names is set.
 #[inline]
-pub unsafe fn operation(request: &ibv_send_wr) -> Result<SendOp, Errno> {
+unsafe fn operation(request: &ibv_send_wr) -> Result<SendOp, PostError> {
     let imm = request.imm_data;
     // SAFETY: guaranteed by the caller.
     let (rdma, atomic) = unsafe { (&request.wr.rdma, &request.wr.atomic) };
@@ -163,10 +164,11 @@ pub unsafe fn operation(request: &ibv_send_wr) -> Result<SendOp, Errno> {
         IBV_WR_SEND_WITH_INV => SendOp::SendInvalidate { rkey: imm },
         IBV_WR_LOCAL_INV => SendOp::LocalInvalidate { key: imm },
         // SAFETY: guaranteed by the caller.
-        IBV_WR_BIND_MW => SendOp::BindWindow(unsafe { mw::by_request(&request.extra.bind_mw)? }),
+        IBV_WR_BIND_MW => {
+            SendOp::BindWindow(unsafe { mw::by_request(&request.extra.bind_mw) }.map_err(|_| PostError::Operation)?)
+        }
         IBV_WR_ATOMIC_WRITE => SendOp::AtomicWrite { remote_addr, rkey },
-        IBV_WR_TSO => return Err(EOPNOTSUPP),
-        _ => return Err(EINVAL),
+        _ => return Err(PostError::Operation),
     })
 }
 

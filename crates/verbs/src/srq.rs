@@ -111,7 +111,7 @@ pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_at
         // SAFETY: guaranteed by the caller.
         let (own, attr) = unsafe { (own_checked(srq)?, &*attr) };
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
-            let why = "SRQ: modify: srq_attr_mask is of IBV_SRQ_MAX_WR and IBV_SRQ_LIMIT";
+            let why = "SRQ: modify: srq_attr_mask must have no other bits than IBV_SRQ_MAX_WR and IBV_SRQ_LIMIT";
             // SAFETY: guaranteed by the caller.
             return Err(unsafe { context::refuse((*srq).context, EINVAL, why) });
         }

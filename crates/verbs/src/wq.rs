@@ -201,7 +201,8 @@ pub unsafe extern "C" fn create_rwq_ind_table(
             if init.comp_mask != 0 || init.log_ind_tbl_size > MAX_LOG_TABLE || init.ind_tbl.is_null() {
                 let (given, mask) = (init.log_ind_tbl_size, init.comp_mask);
                 let why = format!(
-                    "indirection table: log_ind_tbl_size is {given} and comp_mask is {mask}: at most {MAX_LOG_TABLE} and 0"
+                    "indirection table: log_ind_tbl_size is {given} and comp_mask is {mask}: they must be {MAX_LOG_TABLE} at \
+                     most and 0, and ind_tbl not NULL"
                 );
                 return Err(context::refuse(context, EINVAL, &why));
             }

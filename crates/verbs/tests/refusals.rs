@@ -59,7 +59,7 @@ const WORK_QUEUES: &[(&str, i32, &str)] = &[
     ("WQ flags", libc::EOPNOTSUPP, "WQ: modify: only IBV_WQ_ATTR_STATE and IBV_WQ_ATTR_CURR_STATE are supported"),
     ("WQ state", libc::EINVAL, "WQ: modify: curr_wq_state is not the state of this WQ"),
     ("WQ in use", libc::EBUSY, "WQ: destroy: indirection tables have it: ibv_destroy_rwq_ind_table first"),
-    ("table of 2^31", libc::EINVAL, "indirection table: log_ind_tbl_size is 31 and comp_mask is 0: at most "),
+    ("table of 2^31", libc::EINVAL, "indirection table: log_ind_tbl_size is 31 and comp_mask is 0: they must be 10 at"),
     ("other hash", libc::EOPNOTSUPP, "QP: create: only IBV_RX_HASH_FUNC_TOEPLITZ over "),
     ("table in use", libc::EBUSY, "indirection table: destroy: QPs have it: destroy them first"),
     ("hash of UD", libc::EINVAL, "QP: create: IBV_QP_INIT_ATTR_RX_HASH needs IBV_QPT_RAW_PACKET and a rwq_ind_tbl"),
@@ -68,10 +68,14 @@ const WORK_QUEUES: &[(&str, i32, &str)] = &[
 /// The same of extended verbs.
 const EXTENDED: &[(&str, i32, &str)] = &[
     ("CQ in a PD", libc::EINVAL, "CQ: create: parent_domain is not of ibv_alloc_parent_domain"),
-    ("CQ unchanged", libc::EINVAL, "CQ: modify: attr_mask is IBV_CQ_ATTR_MODERATE, and nothing else"),
+    ("CQ unchanged", libc::EINVAL, "CQ: modify: attr_mask must be IBV_CQ_ATTR_MODERATE, and nothing else"),
     ("CQ to 0", libc::EINVAL, "CQ: resize: cqe is less than 1"),
     ("SRQ without PD", libc::EINVAL, "SRQ: create: comp_mask has no IBV_SRQ_INIT_ATTR_PD"),
-    ("SRQ mask", libc::EINVAL, "SRQ: modify: srq_attr_mask is of IBV_SRQ_MAX_WR and IBV_SRQ_LIMIT"),
+    (
+        "SRQ mask",
+        libc::EINVAL,
+        "SRQ: modify: srq_attr_mask must have no other bits than IBV_SRQ_MAX_WR and IBV_SRQ_LIMIT",
+    ),
     ("SRQ number", libc::EINVAL, "SRQ: only SRQs of type IBV_SRQT_XRC have a number"),
     (
         "XRC SRQ without domain",
@@ -94,23 +98,27 @@ const EXTENDED: &[(&str, i32, &str)] = &[
         "parent domain: it needs a pd of the same device, and a comp_mask of known bits",
     ),
     ("parent domain without functions", libc::EINVAL, "parent domain: alloc and free belong together"),
-    ("window of type 7", libc::EINVAL, "MW: type is IBV_MW_TYPE_1 or IBV_MW_TYPE_2"),
-    ("device memory of 0", libc::EINVAL, "device memory: length 0, log_align_req 0, comp_mask 0: 1 to "),
+    ("window of type 7", libc::EINVAL, "MW: type must be IBV_MW_TYPE_1 or IBV_MW_TYPE_2"),
+    (
+        "device memory of 0",
+        libc::EINVAL,
+        "device memory: length 0, log_align_req 0, comp_mask 0: the length must be 1 to ",
+    ),
     (
         "region beyond device memory",
         libc::EINVAL,
-        "device memory: a region has IBV_ACCESS_ZERO_BASED, and its bytes are",
+        "device memory: a region must have IBV_ACCESS_ZERO_BASED, no IBV_ACCESS_MW_BIND, and bytes",
     ),
     (
         "attach to a host",
         libc::EINVAL,
-        "attach: only QPs of type IBV_QPT_UD have groups, and the GID is that of a group",
+        "attach: only QPs of type IBV_QPT_UD have groups, and the GID must be that of a group",
     ),
     ("detach", libc::EINVAL, "detach: it is not attached to ff15::"),
     (
         "advice for nothing",
         libc::EINVAL,
-        "ibv_advise_mr: flags is 0 or IBV_ADVISE_MR_FLAG_FLUSH, and the list has an SGE",
+        "ibv_advise_mr: flags must be 0 or IBV_ADVISE_MR_FLAG_FLUSH, and the list must have an SGE",
     ),
 ];
 
@@ -120,9 +128,14 @@ const POSTS: &[(&str, i32, &str)] = &[
     ("receive in RESET", libc::EINVAL, "ibv_post_recv: the QP is in state Reset, and receives need IBV_QPS_INIT"),
     ("SGEs of a send", libc::EINVAL, "ibv_post_send: num_sge is 64, and max_send_sge of the QP is "),
     ("SGEs of a receive", libc::EINVAL, "ibv_post_recv: num_sge is 64, and max_recv_sge of the QP is "),
-    ("opcode", libc::EINVAL, "ibv_post_send: opcode 4711 is not supported"),
-    ("inline", libc::EINVAL, "ibv_post_send: 4096 bytes with IBV_SEND_INLINE, and max_inline_data is "),
-    ("atomic of 7 bytes", libc::EINVAL, "ibv_post_send: opcode 6 with 7 bytes is not possible on a QP of Rc"),
+    (
+        "opcode",
+        libc::EINVAL,
+        "ibv_post_send: opcode 4711 is not possible on a QP of type Rc, which has SENDs, RDMA WRITEs and READs",
+    ),
+    ("inline", libc::EINVAL, "ibv_post_send: opcode 2 with 4096 bytes and IBV_SEND_INLINE: max_inline_data is "),
+    ("atomic of 7 bytes", libc::EINVAL, "ibv_post_send: opcode 6 with 7 bytes: atomics must have 8"),
+    ("WRITE of UD", libc::EINVAL, "ibv_post_send: opcode 0 is not possible on a QP of type Ud, which has IBV_WR_SEND"),
     ("datagram to nowhere", libc::EINVAL, "ibv_post_send: wr.ud.ah is NULL"),
     ("receive beside an SRQ", libc::ENOMEM, "ibv_post_recv: it has no receive queue: ibv_post_srq_recv of its SRQ"),
 ];

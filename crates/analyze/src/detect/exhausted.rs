@@ -46,7 +46,7 @@ fn finding(end: &End<'_>, id: FlowId, flow: &Flow) -> Option<Finding> {
     }
     // Without any response the cause of repetitions is not certain, unless the capture has both directions.
     let never = !flow.half.has_responses() && request.sent > TIMEOUTS && hears(end, flow);
-    if !(request.timeouts_in_row >= TIMEOUTS || never) || silence < 2 * interval(request) {
+    if !(request.timeouts_in_row >= TIMEOUTS || never) || silence < interval(request).saturating_mul(2) {
         return None;
     }
     let text = format!(

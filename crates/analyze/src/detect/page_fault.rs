@@ -80,7 +80,7 @@ impl ResponderFaults {
         let Some(faults) = self.flows.get(&flow) else { return false };
         let latency = faults.latency / faults.others.max(1);
         let usual = end.flow(flow).record.stats.response_time;
-        faults.certain > 0 || latency > LATE && latency > LATER * usual
+        faults.certain > 0 || latency > LATE && latency > usual.saturating_mul(LATER)
     }
 
     pub fn findings(&self, end: &End<'_>) -> Vec<Finding> {

@@ -26,7 +26,7 @@ impl Adapter {
             let _ = self.provide_held_buffers();
         }
         if tasks.contains(ThreadTasks::LISTEN) {
-            self.with_engine(|engine| engine.listen(self));
+            self.with_engine(|engine| engine.look_at_port(self));
         }
         if tasks.contains(ThreadTasks::SOCKET) {
             self.with_engine(|engine| engine.add_socket(self));

@@ -68,29 +68,58 @@ impl Engine {
             self.foreign.resume = None;
             self.watch_incoming(adapter);
         }
-        if let Some(holder) = &mut self.foreign.holder {
-            holder.forget_waiting(now);
-        }
-        if self.foreign.take_try(now) {
+        let looks = self.foreign.holder.as_mut().is_some_and(|holder| holder.take_look(now));
+        if self.foreign.take_try(now) || looks {
             adapter.pace.ask_thread(ThreadTasks::LISTEN);
         }
+    }
+
+    /// The engine's thread was asked to try to become the holder, or it was stopped. If this process is the holder it gives
+    /// up the port where a later holder took its place meanwhile, and tries again from time to time.
+    pub fn look_at_port(&mut self, adapter: &AdapterState) {
+        let Some(holder) = &self.foreign.holder else {
+            // Nothing needs the port if no try was due.
+            if self.foreign.next_try.is_some() {
+                self.listen(adapter);
+            }
+            return;
+        };
+        holder.forget_waiting();
+        let _closing = DescriptorGuard::begin();
+        if !self.foreign.names.is_replaced().unwrap_or(false) {
+            return;
+        }
+        adapter.forget_socket(holder.as_raw_fd());
+        self.foreign.holder = None;
+        for socket in std::mem::take(&mut self.foreign.sockets) {
+            adapter.forget_socket(socket);
+            self.carrier.leave(socket);
+        }
+        self.foreign.schedule_listening(clock::now());
+        tracing::info!("{}: another process takes the packets of foreign adapters now", adapter.device.name);
     }
 
     fn try_to_hold(&mut self, adapter: &AdapterState) {
         // A child that is forked meanwhile must not keep the name.
         let _opening = DescriptorGuard::begin();
         let name = &adapter.device.name;
-        let holder = match self.foreign.claim() {
-            Ok(holder) => holder,
+        let (holder, stopped) = match self.foreign.claim(clock::now()) {
+            Ok(claimed) => claimed,
             // Another Weir process has the port, and hands over packets for this one.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => return,
             Err(error) => return self.foreign.report_listen_error(name, &error),
         };
         match self.open_sockets(adapter, |carrier| carrier.listen(ROCE_PORT)) {
-            Ok(()) => {
+            Ok(sockets) => {
                 adapter.add_sockets(&[holder.as_raw_fd()]);
-                self.foreign.holder = Some(holder);
+                (self.foreign.holder, self.foreign.sockets) = (Some(holder), sockets);
                 self.foreign.next_try = None;
+                if let Some(process) = stopped {
+                    tracing::info!(
+                        "{name}: takes the packets of foreign adapters for all processes, because process {process}, which \
+                         did so before, is stopped"
+                    );
+                }
             }
             Err(error) => self.foreign.report_listen_error(name, &error),
         }

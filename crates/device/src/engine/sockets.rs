@@ -4,6 +4,7 @@ use crate::engine::{Engine, Turn};
 use crate::os::descriptors::DescriptorGuard;
 use crate::shared::state::AdapterState;
 use std::io;
+use std::os::fd::RawFd;
 use weir_link::Carrier;
 
 impl Engine {
@@ -24,7 +25,7 @@ impl Engine {
         &mut self,
         adapter: &AdapterState,
         open: impl FnOnce(&mut dyn Carrier) -> io::Result<()>,
-    ) -> io::Result<()> {
+    ) -> io::Result<Vec<RawFd>> {
         // A child that is forked meanwhile must not keep them.
         let _opening = DescriptorGuard::begin();
         let before = self.carrier.fds();
@@ -40,6 +41,6 @@ impl Engine {
             return Err(error);
         }
         adapter.add_sockets(&new);
-        Ok(())
+        Ok(new)
     }
 }

@@ -1,4 +1,4 @@
-//! Log lines about control calls that are refused: what the program asked for, and why it does not get it.
+//! Log lines about calls that are refused: what the program asked for, and why it does not get it.
 
 use super::clock;
 use super::errno::Errno;
@@ -18,6 +18,21 @@ pub fn refused(errno: i32, why: fmt::Arguments<'_>) -> Errno {
         Line::None => {}
     }
     Errno(errno)
+}
+
+/// Logs why a work request is not posted. `why` is called only if there is a line: posts have their own limit, and what they
+/// do otherwise is fast.
+#[cold]
+pub fn refused_post(why: impl FnOnce() -> String) {
+    static BUDGET: Budget = Budget(AtomicU64::new(0));
+    if !tracing::enabled!(tracing::Level::WARN) {
+        return;
+    }
+    match BUDGET.take(clock::now().0 / 1_000_000_000) {
+        Line::Whole => tracing::warn!("{}", why()),
+        Line::Last => tracing::warn!("{} (further refused posts of this second are not logged)", why()),
+        Line::None => {}
+    }
 }
 
 /// Logs why a value is refused that is over a limit which programs find by trying, and returns EINVAL: verbs have no

@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 /// receiver that takes nothing costs the system this much memory.
 const WANTED_BUFFER: usize = 208 << 10;
 /// The most connections that wait to be accepted. Any user may connect, so there is room for more than the holder's.
-const BACKLOG: i32 = 128;
+pub const BACKLOG: i32 = 128;
 /// Room for the most files of one message, 253, and their header.
 const CONTROL_WORDS: usize = 129;
 

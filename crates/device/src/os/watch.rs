@@ -44,7 +44,25 @@ struct Seen {
     up: bool,
     gids: Vec<Option<IpAddr>>,
     /// Interfaces that pass no packets, of a device that joins several.
-    down: Vec<String>,
+    down: Vec<Down>,
+}
+
+/// An interface that passes no packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Down {
+    name: String,
+    exists: bool,
+}
+
+impl Down {
+    /// The log line about it, one of several interfaces of a device.
+    fn line(&self) -> String {
+        let what = match self.exists {
+            true => device_info::down(&self.name),
+            false => format!("interface {0} is gone: create {0} again and restart the program", self.name),
+        };
+        format!("{what}. The other interfaces of the device carry all packets meanwhile")
+    }
 }
 
 impl Watch {
@@ -61,7 +79,7 @@ impl Watch {
         if !now.up {
             tracing::warn!("{}: {}", watch.name, device_info::down(&watch.ifname));
         } else {
-            now.down.iter().for_each(|ifname| tracing::warn!("{}: {}", watch.name, one_of_several_down(ifname)));
+            now.down.iter().for_each(|down| tracing::warn!("{}: {}", watch.name, down.line()));
         }
         watch.replace_seen(now);
         Ok(watch)
@@ -189,12 +207,16 @@ impl Watch {
     }
 
     /// The interfaces that pass no packets, if there are several.
-    fn members_down(&self, links: &[Link]) -> Vec<String> {
-        let passes = |(name, index): &&(String, u32)| {
-            links.iter().any(|link| link.name == *name && link.index == *index && interfaces::is_up(link))
+    fn members_down(&self, links: &[Link]) -> Vec<Down> {
+        if self.members.len() == 1 {
+            return Vec::new();
+        }
+        let state = |(name, index): &(String, u32)| {
+            let link = links.iter().find(|link| link.name == *name && link.index == *index);
+            let passes = link.is_some_and(interfaces::is_up);
+            (!passes).then(|| Down { name: name.clone(), exists: link.is_some() })
         };
-        let several = (self.members.len() > 1).then_some(&self.members);
-        several.into_iter().flatten().filter(|member| !passes(member)).map(|(name, _)| name.clone()).collect()
+        self.members.iter().filter_map(state).collect()
     }
 
     /// Reads all pending notifications. Returns whether any is about the watched interface, or if some were lost
@@ -264,19 +286,13 @@ fn losses(ifname: &str, before: &Seen, now: &Seen) -> Vec<String> {
     if before.up && !now.up && !now.gids.is_empty() {
         return vec![device_info::down(ifname)];
     }
-    let down = now.down.iter().filter(|ifname| !before.down.contains(ifname));
-    let down: Vec<String> = down.map(|ifname| one_of_several_down(ifname)).collect();
-    if !down.is_empty() {
-        return down;
-    }
+    let down = now.down.iter().filter(|down| !before.down.contains(down)).map(Down::line);
+    // Of several interfaces, one that is down has lost its IPv6 addresses.
     let lost = before.gids.iter().flatten().filter(|address| !now.gids.contains(&Some(**address)));
-    lost.map(|address| format!("address {address} is gone: `ip addr add {address}/PREFIX dev {ifname}` restores it"))
-        .collect()
-}
-
-/// The log line about an interface of a device that joins several.
-fn one_of_several_down(ifname: &str) -> String {
-    format!("{}. The other interfaces of the device carry all packets meanwhile", device_info::down(ifname))
+    let lost = lost.filter(|address| now.down == before.down || address.is_ipv4());
+    let lost = lost
+        .map(|address| format!("address {address} is gone: `ip addr add {address}/PREFIX dev {ifname}` restores it"));
+    down.chain(lost).collect()
 }
 
 fn changes(before: &Seen, now: &Seen) -> Vec<AsyncEvent> {
@@ -349,9 +365,12 @@ mod tests {
         let gone = seen(false, false, &[]);
         assert!(losses_at(&gone).len() == 1 && losses_at(&gone)[0].contains("eth7 is gone"), "{:?}", losses_at(&gone));
         assert_eq!(losses("eth7", &gone, &gone).len(), 0, "once");
-        let of_several = Seen { down: vec!["eth8".into()], ..up.clone() };
+        let eth8 = |exists| vec![Down { name: "eth8".into(), exists }];
+        let of_several = Seen { down: eth8(true), ..up.clone() };
         let lines = losses_at(&of_several);
         assert!(lines.len() == 1 && lines[0].contains("`ip link set eth8 up`"), "{lines:?}");
+        let lines = losses_at(&Seen { down: eth8(false), ..seen(true, true, &["10.0.0.2"]) });
+        assert!(lines.len() == 2 && lines[0].contains("eth8 is gone") && lines[1].contains("10.0.0.1"), "{lines:?}");
         assert_eq!(losses("eth7", &of_several, &of_several).len(), 0, "once");
     }
 

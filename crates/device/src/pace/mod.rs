@@ -445,6 +445,10 @@ impl Pace {
         // SAFETY: eight events on the stack.
         let count = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), room, timeout) };
         if count <= 0 {
+            // The process was stopped and goes on: another process may have taken port 4791 meanwhile.
+            if count < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
+                self.tasks.fetch_or(ThreadTasks::LISTEN.0, Ordering::Release);
+            }
             // A thread that waits keeps the set, but not what was in it.
             self.still_has(&self.kick);
             return;

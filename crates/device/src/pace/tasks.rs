@@ -13,7 +13,7 @@ impl ThreadTasks {
     pub const PEER_ROOM: ThreadTasks = ThreadTasks(2);
     /// Read from the kernel which users have port 4791.
     pub const PORT_OWNERS: ThreadTasks = ThreadTasks(4);
-    /// Open port 4791.
+    /// Open port 4791, or give it up.
     pub const LISTEN: ThreadTasks = ThreadTasks(8);
     /// Free the QPs that the engine has removed.
     pub const REMOVED_QPS: ThreadTasks = ThreadTasks(16);

@@ -7,7 +7,8 @@ use super::message;
 use super::message_buffers::{MessageBuffers, Queue};
 use super::receiver::Receiver;
 use super::request_routes::RequestRoutes;
-use crate::os::{descriptors, seqpacket};
+use crate::os::descriptors::{self, DescriptorGuard};
+use crate::os::seqpacket;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -22,7 +23,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(1);
 const LONGEST_WAIT: Duration = Duration::from_millis(64);
 /// A receiver that has taken nothing for this long loses the messages that wait for it: it is stopped, or hangs.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(1);
-/// How often a holder that is awake looks for processes that wait for its end.
+/// How often a holder that is awake looks for processes that wait for its end, and for a later holder.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The holder of the name, and its connections to other processes. All that its lists and buffers need is reserved when
@@ -37,7 +38,7 @@ pub struct Holder {
     pending: usize,
     uses: u64,
     reported: bool,
-    /// When to look for processes that wait.
+    /// When to look for processes that wait, and for later holders.
     next_look: Option<Instant>,
 }
 
@@ -63,16 +64,17 @@ pub(super) struct Socket(OwnedFd);
 impl Socket {
     /// Connects to a receiver; returns the user of its process, too.
     fn connect(to: Receiver) -> io::Result<(Socket, u32)> {
-        let socket = Self::connect_to(&to.name())?;
-        let user = seqpacket::user(&socket.0)?;
-        Ok((socket, user))
+        Self::connect_to(&to.name())
     }
 
-    /// Connects to the process that has a name. Errors: as of [`seqpacket::connect`].
-    pub fn connect_to(name: &str) -> io::Result<Socket> {
+    /// Connects to the process that has a name; returns the user of the process, too. Errors: as of
+    /// [`seqpacket::connect`].
+    pub fn connect_to(name: &str) -> io::Result<(Socket, u32)> {
         let socket = seqpacket::connect(name)?;
         descriptors::register(&[socket.as_raw_fd()]);
-        Ok(Socket(socket))
+        let socket = Socket(socket);
+        let user = seqpacket::user(&socket.0)?;
+        Ok((socket, user))
     }
 
     /// The process at the other end, if this one sees it: not if it is in a PID namespace of which this one knows nothing.
@@ -156,13 +158,20 @@ impl Holder {
         true
     }
 
+    /// Returns whether to [look](Self::forget_waiting) for processes that wait, and for later holders.
+    pub fn take_look(&mut self, now: Instant) -> bool {
+        let due = self.next_look.is_some_and(|due| due <= now);
+        if due || self.next_look.is_none() {
+            self.next_look = Some(now + LOOK_INTERVAL);
+        }
+        due
+    }
+
     /// Takes the connections of processes that wait for this one's end, and closes them: only so many fit into the
     /// socket's queue. Each makes another one.
-    pub fn forget_waiting(&mut self, now: Instant) {
-        if self.next_look.is_none_or(|due| due <= now) {
-            self.next_look = Some(now + LOOK_INTERVAL);
-            while seqpacket::accept(&self.name).is_ok() {}
-        }
+    pub fn forget_waiting(&self) {
+        let _guard = DescriptorGuard::begin();
+        let _ = (0..=seqpacket::BACKLOG).try_for_each(|_| seqpacket::accept(&self.name).map(drop));
     }
 
     /// Returns whether there is a link to a receiver, after [`flush`](Self::flush): not if its process has ended.
@@ -330,7 +339,7 @@ mod tests {
     use weir_wire::ROCE_PORT;
 
     fn claim() -> Holder {
-        Holder::of(HolderNames::default().claim().unwrap()).unwrap()
+        Holder::of(HolderNames::default().claim_first().unwrap()).unwrap()
     }
 
     fn arrival() -> Arrival {

@@ -1,28 +1,37 @@
-//! Which process is the holder of port 4791, and whether another process may take its place.
+//! Which processes are holders of port 4791, and whether another process may become one.
 //!
-//! A process that is stopped (SIGSTOP, a debugger at a breakpoint, a frozen terminal) keeps its names and sockets, but
-//! hands nothing over. So there are several names, one for each holder: the next name is free to claim while the holder
-//! of the last one is stopped. The kernel gives a packet to the socket that was bound last (SO_REUSEADDR), which is that
-//! of the last name. A holder that runs again gets packets again when those after it have ended.
+//! A process that is stopped (SIGSTOP, Ctrl-Z, a debugger at a breakpoint) keeps its name and sockets, but hands nothing
+//! over. So there are several names: a process becomes a holder, too, while all others are stopped. The kernel gives a
+//! packet to the socket that was bound last (SO_REUSEADDR). A holder that runs again finds a holder that was not there
+//! before, gives up its name and port, and waits like other processes.
 
 use super::holder::Socket;
 use crate::os::seqpacket;
+use crate::os::users;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
+use weir_transport::Instant;
 
 /// Each name is exclusive, but any local user may be the first to claim it. So packets that are handed over count as
 /// those of a foreign adapter, never of a Weir peer, and only from a user that
-/// [`PortAuthority`](crate::relay::port_authority::PortAuthority) accepts.
+/// [`PortAuthority`](crate::relay::port_authority::PortAuthority) accepts. Of the names but the first, only those of the
+/// own user and of root count: another user could claim one without the port.
 const NAMES: [&str; 4] = ["weir/roce", "weir/roce/2", "weir/roce/3", "weir/roce/4"];
+/// How often a process looks whether a holder is stopped, and for how long it must be so.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What this process knows of other holders.
+/// What this process knows of holders.
 #[derive(Default)]
 pub struct HolderNames {
-    last: Option<Last>,
+    /// The other holders. If this process is one, those that were there before it.
+    others: Vec<Other>,
+    /// The index of the name of this process, if it is a holder.
+    own: Option<usize>,
 }
 
-/// The last holder.
-struct Last {
+/// Another holder.
+struct Other {
     /// The index of its name.
     name: usize,
     /// A connection to it, which ends with it. The holder never sends.
@@ -33,8 +42,9 @@ struct Last {
 /// A process as this one sees it.
 struct Process {
     id: i32,
-    /// What was seen at the last look.
-    status: Option<Status>,
+    /// Since when it is stopped, and [`Status::switches`] then.
+    stopped: Option<(Instant, u64)>,
+    next_look: Option<Instant>,
 }
 
 /// The state of a process's first thread.
@@ -47,65 +57,94 @@ struct Status {
 }
 
 impl HolderNames {
-    /// Claims the name after that of the last holder, if there is none or if it was stopped at this call and at the one
-    /// before. `AddrInUse` if there is another holder. Other errors: no descriptor or memory is left.
-    pub fn claim(&mut self) -> io::Result<OwnedFd> {
-        self.claim_by(Status::read)
-    }
-
-    fn claim_by(&mut self, read: impl FnOnce(i32) -> Option<Status>) -> io::Result<OwnedFd> {
-        self.find_last()?;
-        let next = self.last.as_mut().map_or(0, |last| {
-            let is_stopped = last.process.as_mut().is_some_and(|process| process.look(read));
-            if is_stopped { last.name + 1 } else { NAMES.len() }
-        });
-        let name = NAMES.get(next).ok_or(io::ErrorKind::AddrInUse)?;
-        let claimed = seqpacket::claim(name)?;
-        if let Some(Last { process: Some(process), .. }) = self.last.take() {
-            tracing::info!(
-                "process {} is stopped, which takes the packets of foreign adapters for all processes: this process takes \
-                 its place",
-                process.id
-            );
-        }
+    /// Claims the first name. For a process that tries only once, and does not wait for a holder's end. Errors: as of
+    /// [`HolderNames::claim`].
+    pub fn claim_first(&mut self) -> io::Result<OwnedFd> {
+        let claimed = seqpacket::claim(NAMES[0])?;
+        self.own = Some(0);
         Ok(claimed)
     }
 
-    /// Forgets what is known of other holders, and closes the connection: there is no further call soon.
-    pub fn forget(&mut self) {
-        self.last = None;
+    /// Claims a name, if there is no holder or if all are stopped; returns the process of one that is stopped, too.
+    /// `AddrInUse` if there is a holder that runs. Other errors: no descriptor or memory is left.
+    pub fn claim(&mut self, now: Instant) -> io::Result<(OwnedFd, Option<i32>)> {
+        self.claim_by(now, Status::read)
     }
 
-    fn find_last(&mut self) -> io::Result<()> {
-        for (name, text) in NAMES.iter().enumerate().rev() {
-            if self.last.as_ref().is_some_and(|last| last.name == name && !last.socket.is_over()) {
-                return Ok(());
-            }
-            match Socket::connect_to(text) {
-                Ok(socket) => {
-                    let process = socket.process().map(|id| Process { id, status: None });
-                    self.last = Some(Last { name, socket, process });
-                    return Ok(());
-                }
-                Err(error) => match error.kind() {
-                    io::ErrorKind::ConnectionRefused => {}
-                    // Too many connections wait there.
-                    io::ErrorKind::WouldBlock => return Err(io::ErrorKind::AddrInUse.into()),
-                    _ => return Err(error),
-                },
+    fn claim_by(
+        &mut self,
+        now: Instant,
+        mut read: impl FnMut(i32) -> Option<Status>,
+    ) -> io::Result<(OwnedFd, Option<i32>)> {
+        self.own = None;
+        self.others.retain(|other| !other.socket.is_over());
+        let mut all_stopped = |others: &mut Vec<Other>| {
+            others.iter_mut().all(|other| other.process.as_mut().is_some_and(|one| one.is_stopped(now, &mut read)))
+        };
+        if !all_stopped(&mut self.others) || self.find_others()? {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        let stopped = self.others.first().and_then(|other| Some(other.process.as_ref()?.id));
+        let free = (0..NAMES.len()).find(|name| !self.knows(*name)).ok_or(io::ErrorKind::AddrInUse)?;
+        let claimed = seqpacket::claim(NAMES[free])?;
+        self.own = Some(free);
+        Ok((claimed, stopped))
+    }
+
+    /// Returns whether another process has become a holder after this one. Error: no descriptor or memory is left.
+    pub fn is_replaced(&mut self) -> io::Result<bool> {
+        self.others.retain(|other| !other.socket.is_over());
+        self.find_others()
+    }
+
+    /// Looks for holders that this process does not know. Returns whether there are some.
+    fn find_others(&mut self) -> io::Result<bool> {
+        let known = self.others.len();
+        for name in 0..NAMES.len() {
+            if Some(name) != self.own
+                && !self.knows(name)
+                && let Some(other) = find(name)?
+            {
+                self.others.push(other);
             }
         }
-        self.last = None;
-        Ok(())
+        Ok(self.others.len() > known)
+    }
+
+    fn knows(&self, name: usize) -> bool {
+        self.others.iter().any(|other| other.name == name)
+    }
+}
+
+/// The holder with the name of this index. Errors: no descriptor or memory is left; `AddrInUse` for a holder of the first
+/// name that takes no connection.
+fn find(name: usize) -> io::Result<Option<Other>> {
+    match Socket::connect_to(NAMES[name]) {
+        Ok((socket, user)) if name == 0 || user == 0 || users::is_own(user) => {
+            let process = socket.process().map(|id| Process { id, stopped: None, next_look: None });
+            Ok(Some(Other { name, socket, process }))
+        }
+        Ok(_) => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(None),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => Err(error),
+            // Too many connections wait there, or the system forbids it.
+            _ if name == 0 => Err(io::ErrorKind::AddrInUse.into()),
+            _ => Ok(None),
+        },
     }
 }
 
 impl Process {
-    /// Returns whether the process is stopped and has been so since the last look.
-    fn look(&mut self, read: impl FnOnce(i32) -> Option<Status>) -> bool {
-        let status = read(self.id);
-        let before = std::mem::replace(&mut self.status, status);
-        status.is_some_and(|status| status.is_stopped && before == Some(status))
+    /// Returns whether the process has been stopped for [`LOOK_INTERVAL`], as far as this process has looked.
+    fn is_stopped(&mut self, now: Instant, mut read: impl FnMut(i32) -> Option<Status>) -> bool {
+        if self.next_look.is_none_or(|due| due <= now) {
+            self.next_look = Some(now + LOOK_INTERVAL);
+            let switches = read(self.id).filter(|status| status.is_stopped).map(|status| status.switches);
+            let before = self.stopped.filter(|(_, before)| Some(*before) == switches);
+            self.stopped = before.or_else(|| Some((now, switches?)));
+        }
+        self.stopped.is_some_and(|(since, _)| now - since >= LOOK_INTERVAL)
     }
 }
 
@@ -127,17 +166,25 @@ mod tests {
     use super::*;
     use std::process::{Child, Command};
 
+    const fn at(looks: u64) -> Instant {
+        Instant(1_000_000_000 + looks * 100_000_000)
+    }
+
     #[test]
     fn a_process_is_stopped_if_two_looks_find_it_so() {
         let stopped = |switches| Some(Status { is_stopped: true, switches });
         let runs = Some(Status { is_stopped: false, switches: 5 });
         let looks = |all: &[Option<Status>]| {
-            let mut process = Process { id: 1, status: None };
-            all.iter().map(|status| process.look(|_| *status)).collect::<Vec<_>>()
+            let mut process = Process { id: 1, stopped: None, next_look: None };
+            (0..).zip(all).map(|(n, status)| process.is_stopped(at(n), |_| *status)).collect::<Vec<_>>()
         };
         assert_eq!(looks(&[stopped(5), stopped(5), runs, stopped(5)]), [false, true, false, false]);
         assert_eq!(looks(&[stopped(5), stopped(6), stopped(7)]), [false; 3], "it is traced");
         assert_eq!(looks(&[runs, runs, None, None, stopped(5)]), [false; 5]);
+        let mut process = Process { id: 1, stopped: None, next_look: None };
+        assert!(!process.is_stopped(at(0), |_| stopped(5)));
+        assert!(!process.is_stopped(Instant(at(1).0 - 1), |_| panic!("too early")));
+        assert!(process.is_stopped(at(1), |_| stopped(5)));
     }
 
     #[test]
@@ -172,28 +219,45 @@ mod tests {
     fn one_process_is_the_holder_and_another_one_while_it_is_stopped() {
         crate::relay::holder::in_own_namespace(|| {
             let (mut first, mut second) = (HolderNames::default(), HolderNames::default());
-            let claimed = first.claim().unwrap();
-            let is_refused =
-                |claimed: io::Result<OwnedFd>| claimed.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse);
-            for _ in 0..3 {
-                assert!(is_refused(second.claim()));
+            let (claimed, _) = first.claim(at(0)).unwrap();
+            let is_refused = |claimed: io::Result<(OwnedFd, Option<i32>)>| {
+                claimed.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+            };
+            for n in 0..3 {
+                assert!(is_refused(second.claim(at(n))));
             }
+            assert!(second.claim_first().is_err());
+            let own = std::process::id();
             let stopped = |process| {
-                assert_eq!(process as u32, std::process::id());
+                assert_eq!(process as u32, own);
                 Some(Status { is_stopped: true, switches: 5 })
             };
-            assert!(is_refused(second.claim_by(stopped)), "it may be traced");
-            let successor = second.claim_by(stopped).unwrap();
-            assert!(is_refused(first.claim()), "it runs again, and is not the last");
-            // Both end.
+            assert!(is_refused(second.claim_by(at(5), stopped)), "it may be traced");
+            let (successor, before) = second.claim_by(at(6), stopped).unwrap();
+            assert_eq!(before, Some(own as i32));
+            // It runs again, and gives up.
+            assert!(first.is_replaced().unwrap() && !second.is_replaced().unwrap());
             drop(claimed);
-            assert!(is_refused(first.claim()));
-            drop(successor);
-            let claimed = second.claim().unwrap();
+            assert!(is_refused(first.claim(at(7))));
+            // Now the second is stopped, and then runs again. No number of such turns uses up the names.
+            let mut holders = [(first, None), (second, Some(successor))];
+            for turn in 0..10 {
+                let [(next, claimed), (before, earlier)] = &mut holders;
+                assert!(is_refused(next.claim_by(at(10 + 3 * turn), stopped)));
+                *claimed = Some(next.claim_by(at(11 + 3 * turn), stopped).unwrap().0);
+                assert!(before.is_replaced().unwrap() && !next.is_replaced().unwrap());
+                *earlier = None;
+                assert!(is_refused(before.claim(at(12 + 3 * turn))));
+                holders.reverse();
+            }
+            let [(mut first, _), (_, claimed)] = holders;
+            drop(claimed);
+            let (_claimed, before) = first.claim(at(50)).unwrap();
+            assert_eq!((first.own, before), (Some(0), None));
             // There are only so many.
-            let _last = seqpacket::claim(NAMES[3]).unwrap();
-            drop(claimed);
-            assert!((0..4).all(|_| is_refused(first.claim_by(stopped))));
+            let _names: Vec<_> = NAMES[1..].iter().map(|name| seqpacket::claim(name).unwrap()).collect();
+            let mut other = HolderNames::default();
+            assert!((51..55).all(|n| is_refused(other.claim_by(at(n), stopped))));
         });
     }
 }

@@ -6,6 +6,7 @@ use crate::relay::receiver::Receiver;
 use crate::shared::allowed_hosts::Senders;
 use crate::slot::{is_used, slot_of};
 use std::io;
+use std::os::fd::RawFd;
 use std::time::Duration;
 use weir_link::Arrival;
 use weir_transport::Instant;
@@ -22,7 +23,8 @@ const RETRY_IDLE: Duration = Duration::from_millis(200);
 #[derive(Default)]
 pub struct Foreign {
     pub holder: Option<Holder>,
-    /// Of other holders.
+    /// The sockets of port 4791 of this process, if it is the holder.
+    pub sockets: Vec<RawFd>,
     pub names: HolderNames,
     pub next_try: Option<Instant>,
     /// A QP of this process has a foreign peer.
@@ -82,13 +84,14 @@ impl Foreign {
         }
     }
 
-    /// Claims a name of the holder. Errors: as of [`HolderNames::claim`].
-    pub fn claim(&mut self) -> io::Result<Holder> {
-        let claimed = self.names.claim();
-        if self.next_try.is_none() {
-            self.names.forget();
-        }
-        Holder::of(claimed?)
+    /// Claims a name of the holder; returns the process, too, that is the holder and stopped. Errors: as of
+    /// [`HolderNames::claim`].
+    pub fn claim(&mut self, now: Instant) -> io::Result<(Holder, Option<i32>)> {
+        let (claimed, stopped) = match self.next_try {
+            Some(_) => self.names.claim(now)?,
+            None => (self.names.claim_first()?, None),
+        };
+        Ok((Holder::of(claimed)?, stopped))
     }
 
     /// Sends the queued packets.
