@@ -26,13 +26,12 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr
             Ok(own) => own,
             Err(errno) => return errno.0,
         };
-        let mut outcome = 0;
+        let mut refused = None;
         // SAFETY: the caller's list; each `next` is NULL or points to the next work request.
         while let Some(request) = unsafe { next.as_ref() } {
             // SAFETY: a work request of the caller's list.
             if let Err(error) = unsafe { send(own, request) } {
-                // SAFETY: as above.
-                outcome = unsafe { refused_post::send(own, request, error) }.0;
+                refused = Some((request, error));
                 break;
             }
             next = request.next;
@@ -40,7 +39,8 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr
         if next != wr {
             own.device.doorbell();
         }
-        outcome
+        // SAFETY: as above.
+        refused.map_or(0, |(request, error)| unsafe { refused_post::send(own, request, error) }.0)
     });
     if outcome != 0 && !bad_wr.is_null() {
         // SAFETY: guaranteed by the caller.
@@ -61,12 +61,12 @@ pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr
             Ok(own) => own,
             Err(errno) => return errno.0,
         };
-        let mut outcome = 0;
+        let mut refused = None;
         // SAFETY: as in `post_send`.
         while let Some(request) = unsafe { next.as_ref() } {
             // SAFETY: the caller's SGE list.
             if let Err(error) = unsafe { receive(own, request) } {
-                outcome = refused_post::receive(own, request, error).0;
+                refused = Some((request, error));
                 break;
             }
             next = request.next;
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr
         if next != wr {
             own.device.doorbell_receive();
         }
-        outcome
+        refused.map_or(0, |(request, error)| refused_post::receive(own, request, error).0)
     });
     if outcome != 0 && !bad_wr.is_null() {
         // SAFETY: guaranteed by the caller.

@@ -40,14 +40,14 @@ pub unsafe fn send(qp: &QpOwn, request: &ibv_send_wr, error: PostError) -> Errno
         },
         _ => operation(qp, opcode),
     });
-    if opcode == IBV_WR_TSO { EOPNOTSUPP } else { error.into() }
+    if opcode == IBV_WR_TSO && error == PostError::Operation { EOPNOTSUPP } else { error.into() }
 }
 
 /// A receive that is not posted because of `error`.
 #[cold]
 pub fn receive(qp: &QpOwn, request: &ibv_recv_wr, error: PostError) -> Errno {
     let has_queue = qp.device.caps().max_recv_wr > 0;
-    if matches!(error, PostError::QueueFull | PostError::Failed) && has_queue {
+    if error == PostError::Failed || error == PostError::QueueFull && has_queue {
         return error.into();
     }
     log(qp, "ibv_post_recv", || match error {

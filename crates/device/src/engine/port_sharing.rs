@@ -41,9 +41,13 @@ impl Engine {
         self.foreign.schedule_listening(now);
         self.foreign.take_try(now);
         self.listen(adapter);
+        self.wake_to_try(adapter);
+    }
+
+    /// No turn may follow: the thread must wake up to try again.
+    fn wake_to_try(&mut self, adapter: &AdapterState) {
         if let Some(next) = self.foreign.next() {
             self.next_due = self.next_due.min(next);
-            // No turn may follow: the thread must wake up to try again.
             adapter.pace.wake_by(Some(self.next_due));
         }
     }
@@ -77,6 +81,9 @@ impl Engine {
     /// The engine's thread was asked to try to become the holder, or it was stopped. If this process is the holder it gives
     /// up the port where a later holder took its place meanwhile, and tries again from time to time.
     pub fn look_at_port(&mut self, adapter: &AdapterState) {
+        if !adapter.condition.works() || adapter.pace.has_lost() {
+            return;
+        }
         let Some(holder) = &self.foreign.holder else {
             // Nothing needs the port if no try was due.
             if self.foreign.next_try.is_some() {
@@ -86,16 +93,27 @@ impl Engine {
         };
         holder.forget_waiting();
         let _closing = DescriptorGuard::begin();
-        if !self.foreign.names.is_replaced().unwrap_or(false) {
-            return;
+        if self.foreign.names.is_replaced().unwrap_or(false) {
+            self.give_port_up(adapter);
         }
-        adapter.forget_socket(holder.as_raw_fd());
-        self.foreign.holder = None;
+    }
+
+    fn give_port_up(&mut self, adapter: &AdapterState) {
+        // What came before the other process had the port.
+        let now = clock::now();
+        self.catch_up(adapter, now, usize::MAX);
+        self.foreign.flush(now);
+        if let Some(holder) = self.foreign.holder.take() {
+            adapter.forget_socket(holder.as_raw_fd());
+        }
         for socket in std::mem::take(&mut self.foreign.sockets) {
             adapter.forget_socket(socket);
             self.carrier.leave(socket);
         }
-        self.foreign.schedule_listening(clock::now());
+        if self.foreign.tried || self.foreign.peers {
+            self.foreign.schedule_listening(now);
+            self.wake_to_try(adapter);
+        }
         tracing::info!("{}: another process takes the packets of foreign adapters now", adapter.device.name);
     }
 
@@ -113,7 +131,7 @@ impl Engine {
             Ok(sockets) => {
                 adapter.add_sockets(&[holder.as_raw_fd()]);
                 (self.foreign.holder, self.foreign.sockets) = (Some(holder), sockets);
-                self.foreign.next_try = None;
+                self.foreign.tried = self.foreign.next_try.take().is_some();
                 if let Some(process) = stopped {
                     tracing::info!(
                         "{name}: takes the packets of foreign adapters for all processes, because process {process}, which \

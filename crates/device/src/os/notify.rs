@@ -7,17 +7,20 @@ use crate::os::locks::{RankedGuard, RankedMutex, rank};
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A queue of events, and an eventfd that counts them.
 pub struct Notify<T> {
     fd: ManuallyDrop<OwnedFd>,
     queue: RankedMutex<Queue<T>, { rank::EVENTS }>,
+    /// Whether [`Queue::ahead`] is not 0, for [`Notify::push`].
+    any_ahead: AtomicBool,
 }
 
 struct Queue<T> {
     events: VecDeque<T>,
-    /// Threads that have read the count of a removed event and have not looked for the event yet. Such a thread may take
-    /// the next event, and the count of that one stays.
+    /// Counts of removed events that the descriptor did not have then. A thread has read such a count and has not looked for
+    /// the event yet: it may take the next event, and the count of that one stays. Or the count comes later.
     ahead: usize,
 }
 
@@ -38,7 +41,7 @@ impl<T> Notify<T> {
         descriptors::lend(fd.as_raw_fd());
         let fd = ManuallyDrop::new(fd);
         let queue = Queue { events: VecDeque::with_capacity(ROOM), ahead: 0 };
-        Ok(Notify { fd, queue: RankedMutex::new(queue) })
+        Ok(Notify { fd, queue: RankedMutex::new(queue), any_ahead: AtomicBool::new(false) })
     }
 
     /// The descriptor that is readable while there are events.
@@ -53,7 +56,8 @@ impl<T> Notify<T> {
             return;
         };
         queue.events.push_back(event);
-        // Under the lock: `remove` must find the count of each event that it drops.
+        // The write wakes a thread that takes the lock at once, perhaps on this core.
+        drop(queue);
         // The program may have closed the descriptor, and use the number for a file of its own.
         if !descriptors::is_marked(self.fd()) {
             return;
@@ -62,6 +66,10 @@ impl<T> Notify<T> {
         // SAFETY: writes eight bytes from the stack. It blocks only at 2^64 - 2 events. As a raw system call it is no
         // cancellation point.
         unsafe { libc::syscall(libc::SYS_write, self.fd(), &raw const one, 8) };
+        // The event was removed before its count was there.
+        if self.any_ahead.load(Ordering::SeqCst) {
+            self.settle(&mut self.queue());
+        }
     }
 
     /// Takes the oldest event. Blocks unless the descriptor is non-blocking: EAGAIN then. EINTR passes through.
@@ -102,6 +110,8 @@ impl<T> Notify<T> {
         for _ in queue.events.len()..before {
             queue.ahead += usize::from(self.take_count() == Count::Zero);
         }
+        // Before the last look: a count that comes after it is settled by the thread that adds it.
+        self.any_ahead.store(queue.ahead > 0, Ordering::SeqCst);
         self.settle(&mut queue);
     }
 
@@ -110,6 +120,7 @@ impl<T> Notify<T> {
         while queue.ahead > 0 && queue.events.is_empty() && self.take_count() == Count::Lowered {
             queue.ahead -= 1;
         }
+        self.any_ahead.store(queue.ahead > 0, Ordering::SeqCst);
     }
 
     /// Lowers the descriptor's count by one if it is not 0. It is 0 if a thread that waits for an event has read it:

@@ -56,12 +56,13 @@ struct Down {
 
 impl Down {
     /// The log line about it, one of several interfaces of a device.
-    fn line(&self) -> String {
+    fn line(&self, others_up: bool) -> String {
         let what = match self.exists {
             true => device_info::down(&self.name),
             false => format!("interface {0} is gone: create {0} again and restart the program", self.name),
         };
-        format!("{what}. The other interfaces of the device carry all packets meanwhile")
+        let others = if others_up { ". The other interfaces of the device carry all packets meanwhile" } else { "" };
+        format!("{what}{others}")
     }
 }
 
@@ -76,11 +77,10 @@ impl Watch {
         let watch = Watch::over(device, netlink, socket);
         // The interface may have changed before the subscription.
         let now = watch.state();
-        if !now.up {
+        if !now.up && now.down.is_empty() {
             tracing::warn!("{}: {}", watch.name, device_info::down(&watch.ifname));
-        } else {
-            now.down.iter().for_each(|down| tracing::warn!("{}: {}", watch.name, down.line()));
         }
+        now.down.iter().for_each(|down| tracing::warn!("{}: {}", watch.name, down.line(now.up)));
         watch.replace_seen(now);
         Ok(watch)
     }
@@ -283,10 +283,10 @@ fn losses(ifname: &str, before: &Seen, now: &Seen) -> Vec<String> {
     }
     // Without an address an interface counts as down. An interface that is down loses its IPv6 addresses as a
     // consequence.
-    if before.up && !now.up && !now.gids.is_empty() {
+    if before.up && !now.up && !now.gids.is_empty() && now.down.is_empty() {
         return vec![device_info::down(ifname)];
     }
-    let down = now.down.iter().filter(|down| !before.down.contains(down)).map(Down::line);
+    let down = now.down.iter().filter(|down| !before.down.contains(down)).map(|down| down.line(now.up));
     // Of several interfaces, one that is down has lost its IPv6 addresses.
     let lost = before.gids.iter().flatten().filter(|address| !now.gids.contains(&Some(**address)));
     let lost = lost.filter(|address| now.down == before.down || address.is_ipv4());
@@ -372,6 +372,10 @@ mod tests {
         let lines = losses_at(&Seen { down: eth8(false), ..seen(true, true, &["10.0.0.2"]) });
         assert!(lines.len() == 2 && lines[0].contains("eth8 is gone") && lines[1].contains("10.0.0.1"), "{lines:?}");
         assert_eq!(losses("eth7", &of_several, &of_several).len(), 0, "once");
+        let all = [eth8(true), vec![Down { name: "eth7".into(), exists: true }]].concat();
+        let all = Seen { down: all, ..seen(true, false, &["10.0.0.1", "10.0.0.2"]) };
+        let lines = losses_at(&all);
+        assert!(lines.len() == 2 && lines.iter().all(|line| !line.contains("other interfaces")), "{lines:?}");
     }
 
     #[test]

@@ -7,6 +7,9 @@ use crate::pace::{Pace, ThreadTasks, Wake, drain, standby};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
+/// A tick that takes so long has been interrupted, nanoseconds.
+const STOPPED: u64 = 100_000_000;
+
 impl Pace {
     /// Waits for a tick, for packets if the standby is armed, or until the thread has other work. `drives`: as for
     /// [`wait`](Self::wait).
@@ -28,8 +31,13 @@ impl Pace {
         // The reasons for kicks so far are checked by the thread itself.
         drain(&self.kick);
         if self.program_polls() && !self.is_wanted() {
+            let begun = clock::now().0;
             // SAFETY: four pollfds, of which some may be -1, and one timespec on the stack.
             unsafe { libc::ppoll(poll.as_mut_ptr(), poll.len() as libc::nfds_t, &wait, std::ptr::null()) };
+            // The process may have been stopped: another process may have taken port 4791 meanwhile.
+            if clock::now().0 - begun > STOPPED {
+                self.tasks.fetch_or(ThreadTasks::LISTEN.0, Ordering::Release);
+            }
             drain(&self.kick);
         }
         if poll[1].revents != 0 {

@@ -47,11 +47,12 @@ struct Process {
     next_look: Option<Instant>,
 }
 
-/// The state of a process's first thread.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Status {
+    /// All of its threads are: a debugger may stop one only.
     is_stopped: bool,
-    /// The number of times that it went to sleep or stopped. A process that is traced (strace) stops and runs all the
+    /// The number of times that its first thread went to sleep or stopped. A process that is traced (strace) stops and runs all the
     /// time.
     switches: u64,
 }
@@ -60,8 +61,10 @@ impl HolderNames {
     /// Claims the first name. For a process that tries only once, and does not wait for a holder's end. Errors: as of
     /// [`HolderNames::claim`].
     pub fn claim_first(&mut self) -> io::Result<OwnedFd> {
+        // Without a connection, which would stay in the queue of a holder that sleeps.
+        NAMES[1..].iter().try_for_each(|name| seqpacket::reserve(name).map(drop))?;
         let claimed = seqpacket::claim(NAMES[0])?;
-        self.own = Some(0);
+        (self.own, self.others) = (Some(0), Vec::new());
         Ok(claimed)
     }
 
@@ -116,19 +119,23 @@ impl HolderNames {
     }
 }
 
-/// The holder with the name of this index. Errors: no descriptor or memory is left; `AddrInUse` for a holder of the first
-/// name that takes no connection.
+/// The holder with the name of this index. Errors: no descriptor or memory is left; `AddrInUse` for one that takes no
+/// connection.
 fn find(name: usize) -> io::Result<Option<Other>> {
     match Socket::connect_to(NAMES[name]) {
         Ok((socket, user)) if name == 0 || user == 0 || users::is_own(user) => {
-            let process = socket.process().map(|id| Process { id, stopped: None, next_look: None });
+            // Another device of this process is no reason: the process runs.
+            let process = socket.process().filter(|id| *id as u32 != std::process::id());
+            let process = process.map(|id| Process { id, stopped: None, next_look: None });
             Ok(Some(Other { name, socket, process }))
         }
         Ok(_) => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(None),
         Err(error) => match error.raw_os_error() {
             Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => Err(error),
-            // Too many connections wait there, or the system forbids it.
+            // Too many connections wait there.
+            Some(libc::EAGAIN) => Err(io::ErrorKind::AddrInUse.into()),
+            // The system forbids it: the process is one of others.
             _ if name == 0 => Err(io::ErrorKind::AddrInUse.into()),
             _ => Ok(None),
         },
@@ -151,7 +158,15 @@ impl Process {
 impl Status {
     /// `None` if there is no such process, or where the kernel does not say (no `/proc`).
     fn read(process: i32) -> Option<Status> {
-        Status::parse(&std::fs::read_to_string(format!("/proc/{process}/status")).ok()?)
+        let first = Status::of_thread(process, process)?;
+        let mut threads = std::fs::read_dir(format!("/proc/{process}/task"))
+            .ok()?
+            .filter_map(|thread| Status::of_thread(process, thread.ok()?.file_name().to_str()?.parse().ok()?));
+        Some(Status { is_stopped: first.is_stopped && threads.all(|thread| thread.is_stopped), ..first })
+    }
+
+    fn of_thread(process: i32, thread: i32) -> Option<Status> {
+        Status::parse(&std::fs::read_to_string(format!("/proc/{process}/task/{thread}/status")).ok()?)
     }
 
     fn parse(text: &str) -> Option<Status> {
@@ -227,14 +242,20 @@ mod tests {
                 assert!(is_refused(second.claim(at(n))));
             }
             assert!(second.claim_first().is_err());
-            let own = std::process::id();
-            let stopped = |process| {
-                assert_eq!(process as u32, own);
-                Some(Status { is_stopped: true, switches: 5 })
+            let stopped = |_| Some(Status { is_stopped: true, switches: 5 });
+            assert!(is_refused(second.claim_by(at(5), stopped)), "it is this process");
+            assert!(is_refused(second.claim_by(at(6), stopped)), "it is this process");
+            // As if each was of another process.
+            let claim_by = |names: &mut HolderNames, look| {
+                let _ = names.find_others();
+                for other in names.others.iter_mut().filter(|other| other.process.is_none()) {
+                    other.process = Some(Process { id: 7, stopped: None, next_look: None });
+                }
+                names.claim_by(at(look), stopped)
             };
-            assert!(is_refused(second.claim_by(at(5), stopped)), "it may be traced");
-            let (successor, before) = second.claim_by(at(6), stopped).unwrap();
-            assert_eq!(before, Some(own as i32));
+            assert!(is_refused(claim_by(&mut second, 5)), "it may be traced");
+            let (successor, before) = claim_by(&mut second, 6).unwrap();
+            assert_eq!(before, Some(7));
             // It runs again, and gives up.
             assert!(first.is_replaced().unwrap() && !second.is_replaced().unwrap());
             drop(claimed);
@@ -243,8 +264,8 @@ mod tests {
             let mut holders = [(first, None), (second, Some(successor))];
             for turn in 0..10 {
                 let [(next, claimed), (before, earlier)] = &mut holders;
-                assert!(is_refused(next.claim_by(at(10 + 3 * turn), stopped)));
-                *claimed = Some(next.claim_by(at(11 + 3 * turn), stopped).unwrap().0);
+                assert!(is_refused(claim_by(next, 10 + 3 * turn)));
+                *claimed = Some(claim_by(next, 11 + 3 * turn).unwrap().0);
                 assert!(before.is_replaced().unwrap() && !next.is_replaced().unwrap());
                 *earlier = None;
                 assert!(is_refused(before.claim(at(12 + 3 * turn))));
@@ -257,7 +278,7 @@ mod tests {
             // There are only so many.
             let _names: Vec<_> = NAMES[1..].iter().map(|name| seqpacket::claim(name).unwrap()).collect();
             let mut other = HolderNames::default();
-            assert!((51..55).all(|n| is_refused(other.claim_by(at(n), stopped))));
+            assert!((51..55).all(|n| is_refused(claim_by(&mut other, n))));
         });
     }
 }

@@ -27,6 +27,8 @@ pub struct Foreign {
     pub sockets: Vec<RawFd>,
     pub names: HolderNames,
     pub next_try: Option<Instant>,
+    /// This process tried from time to time before it became the holder.
+    pub tried: bool,
     /// A QP of this process has a foreign peer.
     pub peers: bool,
     /// When packets were last handed over to this process.
