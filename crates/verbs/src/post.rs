@@ -163,9 +163,10 @@ unsafe fn operation(request: &ibv_send_wr) -> Result<SendOp, PostError> {
         // `invalidate_rkey` shares its bytes with the immediate data.
         IBV_WR_SEND_WITH_INV => SendOp::SendInvalidate { rkey: imm },
         IBV_WR_LOCAL_INV => SendOp::LocalInvalidate { key: imm },
-        // SAFETY: guaranteed by the caller.
         IBV_WR_BIND_MW => {
-            SendOp::BindWindow(unsafe { mw::by_request(&request.extra.bind_mw) }.map_err(|_| PostError::Operation)?)
+            // SAFETY: guaranteed by the caller.
+            let bind = unsafe { mw::by_request(&request.extra.bind_mw) };
+            SendOp::BindWindow(bind.map_err(|_| PostError::Operation)?)
         }
         IBV_WR_ATOMIC_WRITE => SendOp::AtomicWrite { remote_addr, rkey },
         _ => return Err(PostError::Operation),

@@ -1,13 +1,12 @@
 //! The sending side: the process that holds port 4791. It never waits for a receiver.
 
+use super::connection::Connection;
 use super::held_requests::HeldRequests;
-#[cfg(doc)]
-use super::holder_names::HolderNames;
 use super::message;
 use super::message_buffers::{MessageBuffers, Queue};
 use super::receiver::Receiver;
 use super::request_routes::RequestRoutes;
-use crate::os::descriptors::{self, DescriptorGuard};
+use crate::os::descriptors::DescriptorGuard;
 use crate::os::seqpacket;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -45,7 +44,7 @@ pub struct Holder {
 /// The connection to a receiver.
 struct Link {
     to: Receiver,
-    socket: Socket,
+    socket: Connection,
     /// The user of the receiver.
     user: u32,
     queue: Queue,
@@ -56,45 +55,6 @@ struct Link {
     stuck: Option<Instant>,
     /// The number of its last use: the larger, the later.
     used: u64,
-}
-
-/// A connected socket, which a forked child must close.
-pub(super) struct Socket(OwnedFd);
-
-impl Socket {
-    /// Connects to a receiver; returns the user of its process, too.
-    fn connect(to: Receiver) -> io::Result<(Socket, u32)> {
-        Self::connect_to(&to.name())
-    }
-
-    /// Connects to the process that has a name; returns the user of the process, too. Errors: as of
-    /// [`seqpacket::connect`].
-    pub fn connect_to(name: &str) -> io::Result<(Socket, u32)> {
-        let socket = seqpacket::connect(name)?;
-        descriptors::register(&[socket.as_raw_fd()]);
-        let socket = Socket(socket);
-        let user = seqpacket::user(&socket.0)?;
-        Ok((socket, user))
-    }
-
-    /// The process at the other end, if this one sees it: not if it is in a PID namespace of which this one knows nothing.
-    pub fn process(&self) -> Option<i32> {
-        seqpacket::process(&self.0).ok().filter(|id| *id > 0)
-    }
-
-    /// Returns whether the other end, which never sends, has closed the connection.
-    pub fn is_over(&self) -> bool {
-        match seqpacket::receive(&self.0, &mut [0]) {
-            Ok(len) => len == 0,
-            Err(error) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
-        }
-    }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        descriptors::forget(&[self.0.as_raw_fd()]);
-    }
 }
 
 /// Why there is no link to a receiver.
@@ -116,7 +76,7 @@ enum Sent {
 }
 
 impl Holder {
-    /// The holder of the name that this socket is bound to ([`HolderNames::claim`]). Error: no memory is left.
+    /// The holder of the name that this socket is bound to (`HolderNames::claim`). Error: no memory is left.
     pub fn of(name: OwnedFd) -> io::Result<Holder> {
         let (held_requests, request_routes) = (HeldRequests::new(), RequestRoutes::new());
         let (buffers, links) = (MessageBuffers::new()?, Vec::with_capacity(LINKS));
@@ -241,7 +201,7 @@ impl Holder {
                 tracing::warn!("packets of foreign adapters do not get to @{}: {error} (said once)", &*to.name());
             }
         };
-        let (socket, user) = Socket::connect(to).inspect_err(refused).map_err(|error| match error.kind() {
+        let (socket, user) = connect(to).inspect_err(refused).map_err(|error| match error.kind() {
             io::ErrorKind::ConnectionRefused => NoLink::NoReceiver,
             _ => NoLink::NoRoom,
         })?;
@@ -273,6 +233,11 @@ impl Holder {
     }
 }
 
+/// Connects to a receiver; returns the user of its process, too.
+fn connect(to: Receiver) -> io::Result<(Connection, u32)> {
+    Connection::open(&to.name())
+}
+
 impl AsRawFd for Holder {
     fn as_raw_fd(&self) -> RawFd {
         self.name.as_raw_fd()
@@ -283,7 +248,7 @@ impl Link {
     fn send(&mut self, buffers: &mut MessageBuffers) -> Sent {
         let mut tried = false;
         while let Some(message) = buffers.first(&self.queue) {
-            let error = match seqpacket::send(&self.socket.0, message) {
+            let error = match self.socket.send(message) {
                 Ok(()) => {
                     buffers.drop_first(&mut self.queue);
                     (self.retry, self.stuck, self.wait) = (None, None, FIRST_WAIT);
@@ -295,7 +260,7 @@ impl Link {
                 Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => return Sent::Later,
                 // The process that had the name has ended; another may have it now.
                 Some(libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN) if !tried => {
-                    match Socket::connect(self.to) {
+                    match connect(self.to) {
                         Ok((socket, user)) => (self.socket, self.user, tried) = (socket, user, true),
                         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Sent::NoReceiver,
                         // It takes no connection now, or this process has no descriptor left.

@@ -5,7 +5,7 @@
 //! packet to the socket that was bound last (SO_REUSEADDR). A holder that runs again finds a holder that was not there
 //! before, gives up its name and port, and waits like other processes.
 
-use super::holder::Socket;
+use super::connection::Connection;
 use crate::os::seqpacket;
 use crate::os::users;
 use std::io;
@@ -35,7 +35,7 @@ struct Other {
     /// The index of its name.
     name: usize,
     /// A connection to it, which ends with it. The holder never sends.
-    socket: Socket,
+    socket: Connection,
     process: Option<Process>,
 }
 
@@ -122,7 +122,7 @@ impl HolderNames {
 /// The holder with the name of this index. Errors: no descriptor or memory is left; `AddrInUse` for one that takes no
 /// connection.
 fn find(name: usize) -> io::Result<Option<Other>> {
-    match Socket::connect_to(NAMES[name]) {
+    match Connection::open(NAMES[name]) {
         Ok((socket, user)) if name == 0 || user == 0 || users::is_own(user) => {
             // Another device of this process is no reason: the process runs.
             let process = socket.process().filter(|id| *id as u32 != std::process::id());

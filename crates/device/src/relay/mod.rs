@@ -5,6 +5,7 @@
 //! each. What is under way is limited by the holder's own send buffer, rather than by `net.unix.max_dgram_qlen`:
 //! usually ten datagrams, which a burst exceeds at once. What does not fit waits in the holder's [`message_buffers`].
 
+mod connection;
 pub mod held_requests;
 pub mod holder;
 pub mod holder_names;
