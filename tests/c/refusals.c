@@ -264,17 +264,12 @@ static void receive(struct ibv_qp *qp, uint32_t lkey, uint32_t length)
 static void dropped(const union ibv_gid *gid, int index)
 {
 	struct ibv_ah_attr to = { .port_num = 1, .is_global = 1, .grh = { .dgid = *gid, .sgid_index = index } };
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 0x1111 };
 	struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
 	struct ibv_ah *ah = ibv_create_ah(pd, &to);
 	struct ibv_qp *qp = qp_of(IBV_QPT_UD, NULL, 1);
 	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND, .wr.ud = { ah, qp->qp_num, 0x2222 } };
 
-	ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
-	attr.qp_state = IBV_QPS_RTR;
-	ibv_modify_qp(qp, &attr, IBV_QP_STATE);
-	attr.qp_state = IBV_QPS_RTS;
-	ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
+	ud_start(qp, 0x1111);
 	printf("%#08x\n", qp->qp_num);
 	send(qp, wr, mr->lkey, 64);
 	wr.wr.ud.remote_qkey = 0x1111;

@@ -138,20 +138,6 @@ static void connect_to_itself(struct ibv_qp *qp)
 		exit(1);
 }
 
-static void start_datagrams(struct ibv_qp *ud)
-{
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 0x1111 };
-
-	if (ibv_modify_qp(ud, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY))
-		exit(1);
-	attr.qp_state = IBV_QPS_RTR;
-	if (ibv_modify_qp(ud, &attr, IBV_QP_STATE))
-		exit(1);
-	attr.qp_state = IBV_QPS_RTS;
-	if (ibv_modify_qp(ud, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN))
-		exit(1);
-}
-
 static int post_sges(struct ibv_qp *qp, enum ibv_wr_opcode opcode, int count, uint32_t length, unsigned flags)
 {
 	struct ibv_sge sges[64] = { { .addr = (uintptr_t)memory, .length = length } };
@@ -181,7 +167,8 @@ static void posts(struct ibv_qp *ud)
 	refused("receive in RESET", receive(qp, 0));
 	connect_to_itself(qp);
 	connect_to_itself(shares);
-	start_datagrams(ud);
+	if (ud_start(ud, 0x1111))
+		exit(1);
 	refused("SGEs of a send", post_sges(qp, IBV_WR_SEND, 64, 8, 0));
 	refused("SGEs of a receive", receive(qp, 64));
 	refused("opcode", post_sges(qp, 4711, 0, 0, 0));

@@ -120,8 +120,7 @@ pub unsafe fn name(context: *const ibv_context) -> String {
 #[cold]
 pub unsafe fn refuse(context: *const ibv_context, errno: Errno, why: &str) -> Errno {
     // SAFETY: guaranteed by the caller.
-    let name = unsafe { name(context) };
-    weir_device::refused(errno.0, format_args!("{name}: {why}"))
+    unsafe { own(context) }.device.refuse(errno.0, format_args!("{why}"))
 }
 
 /// Whether this process is a forked child of the process that opened the device.

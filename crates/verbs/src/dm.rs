@@ -92,13 +92,7 @@ pub unsafe extern "C" fn reg_dm_mr(
         if on_demand {
             return Err(EOPNOTSUPP);
         }
-        let device = own.device.reg_dm_mr(dm, offset, length as u64, access).inspect_err(|errno| {
-            if *errno == EINVAL {
-                let why = "device memory: a region must have IBV_ACCESS_ZERO_BASED, no IBV_ACCESS_MW_BIND, and bytes \
-                           within the memory";
-                own.device.refuse(errno.0, format_args!("{why}"));
-            }
-        })?;
+        let device = own.device.reg_dm_mr(dm, offset, length as u64, access)?;
         // SAFETY: guaranteed by the caller.
         unsafe { pd_mr::make(pd, std::ptr::null_mut(), device) }
     })

@@ -10,8 +10,8 @@ use crate::registry::new_handle;
 use std::ffi::c_int;
 use std::mem::offset_of;
 use std::sync::Arc;
+use weir_device::Errno;
 use weir_device::steering::{self, Counter, Kind, Layer, Pattern, Rule};
-use weir_device::{Errno, refused};
 
 /// An `ibv_flow` and Weir's part of it.
 #[repr(C)]
@@ -97,11 +97,8 @@ pub unsafe extern "C" fn destroy_counters(counters: *mut ibv_counters) -> c_int 
         // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             own(counters).check_unused().map_err(|errno| {
-                let device = context::name((*counters).context);
-                refused(
-                    errno.0,
-                    format_args!("{device}: counters: destroy: steering rules have them: ibv_destroy_flow first"),
-                )
+                let why = "counters: destroy: steering rules have them: ibv_destroy_flow first";
+                context::refuse((*counters).context, errno, why)
             })?;
             let _left = leaving.done();
             bury(counters.cast::<Counters>());

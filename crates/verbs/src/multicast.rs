@@ -1,7 +1,7 @@
 //! Attaching QPs to multicast groups.
 
 use crate::abi::*;
-use crate::ffi::{EINVAL, allocating, status};
+use crate::ffi::{allocating, status};
 use crate::living::check;
 use crate::qp;
 use std::ffi::c_int;
@@ -18,13 +18,7 @@ pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, 
     allocating(|| {
         check(qp, "ibv_attach_mcast")?;
         // SAFETY: guaranteed by the caller.
-        let (own, group) = unsafe { (qp::own(qp), group(gid)) };
-        own.device.attach(group).inspect_err(|errno| {
-            if *errno == EINVAL {
-                let why = "attach: only QPs of type IBV_QPT_UD have groups, and the GID must be that of a group (ff…)";
-                own.device.refuse(errno.0, format_args!("{why}"));
-            }
-        })
+        unsafe { qp::own(qp).device.attach(group(gid)) }
     })
 }
 
@@ -37,13 +31,7 @@ pub unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, 
     status(|| {
         check(qp, "ibv_detach_mcast")?;
         // SAFETY: guaranteed by the caller.
-        let (own, group) = unsafe { (qp::own(qp), group(gid)) };
-        let detached = if group.is_multicast() { own.device.detach(group) } else { Err(EINVAL) };
-        detached.inspect_err(|errno| {
-            if *errno == EINVAL {
-                own.device.refuse(errno.0, format_args!("detach: it is not attached to {group}"));
-            }
-        })
+        unsafe { qp::own(qp).device.detach(group(gid)) }
     })
 }
 

@@ -24,20 +24,16 @@ struct Mw {
 /// `pd` is alive.
 pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_mw {
     object(|| {
+        // SAFETY: guaranteed by the caller.
+        let (own, context) = unsafe { (pd::own(pd), (*pd).context) };
         let window_type = match mw_type {
             IBV_MW_TYPE_1 => WindowType::One,
             IBV_MW_TYPE_2 => WindowType::Two,
             _ => {
-                // SAFETY: guaranteed by the caller.
-                let context = unsafe { (*pd).context };
-                // SAFETY: a living PD has an open context.
-                return Err(unsafe {
-                    context::refuse(context, EINVAL, "MW: type must be IBV_MW_TYPE_1 or IBV_MW_TYPE_2")
-                });
+                let why = format_args!("MW: type must be IBV_MW_TYPE_1 or IBV_MW_TYPE_2");
+                return Err(own.device.refuse(EINVAL.0, why));
             }
         };
-        // SAFETY: guaranteed by the caller.
-        let (own, context) = unsafe { (pd::own(pd), (*pd).context) };
         let device = own.device.alloc_mw(window_type)?;
         let ibv = ibv_mw { context, pd, rkey: device.rkey(), handle: new_handle(), r#type: mw_type };
         Ok(Box::into_raw(Box::new(Mw { ibv, device })).cast())

@@ -113,7 +113,9 @@ impl Pd {
         self.context.adapter.check()?;
         let allowed = access.contains(Access::ZERO_BASED) && !access.contains(Access::MW_BIND);
         if !allowed || !dm.memory.holds(offset, len) || !consistent(access) {
-            return Err(Errno(libc::EINVAL));
+            let why = "device memory: a region must have IBV_ACCESS_ZERO_BASED, no IBV_ACCESS_MW_BIND, and bytes \
+                       within the memory";
+            return Err(self.refuse(libc::EINVAL, format_args!("{why}")));
         }
         let addr = dm.memory.addr() + offset;
         let region = Region { key: 0, pd: self.number, addr, iova: 0, len, access, kind: Kind::Memory, paged: None };

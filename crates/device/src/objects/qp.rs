@@ -297,14 +297,24 @@ impl Qp {
     /// the limit, EADDRINUSE if another socket has port 4791 exclusively.
     pub fn attach(&self, group: IpAddr) -> Result<(), Errno> {
         if self.shared.service != Service::Ud || !group.is_multicast() {
-            return Err(Errno(libc::EINVAL));
+            let why = "attach: only QPs of type IBV_QPT_UD have groups, and the GID must be that of a group (ff…)";
+            return Err(self.refuse(libc::EINVAL, format_args!("{why}")));
         }
         self.pd.context.adapter.attach(&self.shared, group)
     }
 
     /// Detaches the QP from the group. EINVAL if it was not attached.
     pub fn detach(&self, group: IpAddr) -> Result<(), Errno> {
-        self.pd.context.adapter.detach(&self.shared, group)
+        let einval = Errno(libc::EINVAL);
+        let detached = match group.is_multicast() {
+            true => self.pd.context.adapter.detach(&self.shared, group),
+            false => Err(einval),
+        };
+        detached.inspect_err(|errno| {
+            if *errno == einval {
+                self.refuse(libc::EINVAL, format_args!("detach: it is not attached to {group}"));
+            }
+        })
     }
 
     /// Stops the delivery of its own multicast datagrams to itself.

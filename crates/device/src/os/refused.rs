@@ -12,11 +12,7 @@ const LINES: u64 = 32;
 #[cold]
 pub fn refused(errno: i32, why: fmt::Arguments<'_>) -> Errno {
     static BUDGET: Budget = Budget(AtomicU64::new(0));
-    match BUDGET.take(clock::now().0 / 1_000_000_000) {
-        Line::Whole => tracing::warn!("{why}"),
-        Line::Last => tracing::warn!("{why} (further refused calls of this second are not logged)"),
-        Line::None => {}
-    }
+    BUDGET.log("calls", || why);
     Errno(errno)
 }
 
@@ -25,13 +21,8 @@ pub fn refused(errno: i32, why: fmt::Arguments<'_>) -> Errno {
 #[cold]
 pub fn refused_post(why: impl FnOnce() -> String) {
     static BUDGET: Budget = Budget(AtomicU64::new(0));
-    if !tracing::enabled!(tracing::Level::WARN) {
-        return;
-    }
-    match BUDGET.take(clock::now().0 / 1_000_000_000) {
-        Line::Whole => tracing::warn!("{}", why()),
-        Line::Last => tracing::warn!("{} (further refused posts of this second are not logged)", why()),
-        Line::None => {}
+    if tracing::enabled!(tracing::Level::WARN) {
+        BUDGET.log("posts", why);
     }
 }
 
@@ -59,6 +50,15 @@ enum Line {
 }
 
 impl Budget {
+    /// Logs why one of `calls` is refused, if there is a line left.
+    fn log<W: fmt::Display>(&self, calls: &str, why: impl FnOnce() -> W) {
+        match self.take(clock::now().0 / 1_000_000_000) {
+            Line::Whole => tracing::warn!("{}", why()),
+            Line::Last => tracing::warn!("{} (further refused {calls} of this second are not logged)", why()),
+            Line::None => {}
+        }
+    }
+
     fn take(&self, second: u64) -> Line {
         let counted = |before: u64| {
             let lines = if before >> 16 == second { before & 0xffff } else { 0 };

@@ -128,6 +128,11 @@ fn take_files(header: &libc::msghdr) -> Vec<OwnedFd> {
     files
 }
 
+/// Whether the process or the system has no descriptor or memory left for a socket.
+pub fn is_short(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS))
+}
+
 /// The user at the other end: of the process that connected, or of the process that listens.
 pub fn user(socket: &OwnedFd) -> io::Result<u32> {
     let borrowed: BorrowedFd<'_> = std::os::fd::AsFd::as_fd(socket);

@@ -81,10 +81,9 @@ impl HolderNames {
     ) -> io::Result<(OwnedFd, Option<i32>)> {
         self.own = None;
         self.others.retain(|other| !other.socket.is_over());
-        let mut all_stopped = |others: &mut Vec<Other>| {
-            others.iter_mut().all(|other| other.process.as_mut().is_some_and(|one| one.is_stopped(now, &mut read)))
-        };
-        if !all_stopped(&mut self.others) || self.find_others()? {
+        let mut processes = self.others.iter_mut().map(|other| other.process.as_mut());
+        let all_stopped = processes.all(|process| process.is_some_and(|process| process.is_stopped(now, &mut read)));
+        if !all_stopped || self.find_others()? {
             return Err(io::ErrorKind::AddrInUse.into());
         }
         let stopped = self.others.first().and_then(|other| Some(other.process.as_ref()?.id));
@@ -131,8 +130,8 @@ fn find(name: usize) -> io::Result<Option<Other>> {
         }
         Ok(_) => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(None),
+        Err(error) if seqpacket::is_short(&error) => Err(error),
         Err(error) => match error.raw_os_error() {
-            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => Err(error),
             // Too many connections wait there.
             Some(libc::EAGAIN) => Err(io::ErrorKind::AddrInUse.into()),
             // The system forbids it: the process is one of others.

@@ -131,11 +131,9 @@ impl Incoming {
         loop {
             let socket = match seqpacket::accept(&self.listener) {
                 Ok(socket) => socket,
-                Err(error) => match error.raw_os_error() {
-                    Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => return Err(error),
-                    // There is none, or it was closed meanwhile.
-                    _ => return Ok(None),
-                },
+                Err(error) if seqpacket::is_short(&error) => return Err(error),
+                // There is none, or it was closed meanwhile.
+                Err(_) => return Ok(None),
             };
             if let Ok(user) = seqpacket::user(&socket) {
                 return Ok(Some(Link { socket, user, waits: Some(clock::now()) }));
