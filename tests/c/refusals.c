@@ -6,27 +6,19 @@
  *   refusals DEVICE queues   of receive work queues: needs CAP_NET_RAW
  *   refusals DEVICE gone     the interface has lost its addresses before the device is opened: in a network namespace of its own
  *   refusals DEVICE threads  the user may start no threads: needs root
+ *   refusals DEVICE datagrams  of address handles and multicast groups
+ *   refusals DEVICE regions   of regions: what a profile without ODP does not have
+ *   refusals DEVICE implicit  what a profile without implicit ODP does not have
+ *   refusals DEVICE locked   of regions: more memory than the user may lock
  *   refusals DEVICE dropped  messages of UD and UC that are dropped
  *   refusals DEVICE faults   a request that WEIR_FAULTS makes fail: prints the status of its completion */
 #include "refused.h"
-#include "setup.h"
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static struct ibv_context *context;
-static struct ibv_pd *pd;
-static struct ibv_cq *cq;
 static unsigned char memory[8192] __attribute__((aligned(4096)));
-
-static struct ibv_qp *qp_of(enum ibv_qp_type type, struct ibv_srq *srq, uint32_t sends)
-{
-	struct ibv_qp_init_attr init = { .qp_type = type, .send_cq = cq, .recv_cq = cq, .srq = srq,
-					 .cap = { .max_send_wr = sends, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 } };
-
-	return ibv_create_qp(pd, &init);
-}
 
 static void queues(void)
 {
@@ -61,6 +53,9 @@ static void memories(void)
 	NO_OBJECT("MR flags", ibv_reg_mr(pd, memory, 1, 1 << 12));
 	NO_OBJECT("MR remote without local", ibv_reg_mr(pd, memory, 1, IBV_ACCESS_REMOTE_WRITE));
 	NO_OBJECT("MR not mapped", ibv_reg_mr(pd, (void *)4096, 1, IBV_ACCESS_LOCAL_WRITE));
+	NO_OBJECT("MR not mapped, to read", ibv_reg_mr(pd, (void *)4096, 1, 0));
+	NO_OBJECT("MR of 0", ibv_reg_mr(pd, memory, 0, IBV_ACCESS_LOCAL_WRITE));
+	NO_OBJECT("implicit MR iova", ibv_reg_mr_iova(pd, NULL, SIZE_MAX, 4096, IBV_ACCESS_ON_DEMAND));
 	NO_OBJECT("MR iova", ibv_reg_mr_iova(pd, memory, 4096, 1, IBV_ACCESS_LOCAL_WRITE));
 	refused("device memory in use", ibv_free_dm(dm));
 	ibv_dereg_mr(mr);
@@ -101,12 +96,26 @@ static void datagrams(const union ibv_gid *gid, int index)
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 1 };
 	union ibv_gid group = { .raw = { 0xff, 0x0e, [15] = 1 } };
 	struct ibv_qp *qp = qp_of(IBV_QPT_UD, NULL, 1);
+	int error;
 
 	NO_OBJECT("AH of port 2", ibv_create_ah(pd, &wrong));
+	wrong.port_num = 1;
+	wrong.grh.sgid_index = 200;
+	NO_OBJECT("AH of GID 200", ibv_create_ah(pd, &wrong));
+	wrong.grh.sgid_index = index;
+	wrong.grh.dgid = gid->raw[10] == 0xff ? group : (union ibv_gid){ .raw = { [10] = 0xff, 0xff, 127, [15] = 1 } };
+	NO_OBJECT("AH of two kinds", ibv_create_ah(pd, &wrong));
+	wrong.is_global = 0;
+	NO_OBJECT("AH without GRH", ibv_create_ah(pd, &wrong));
 	ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
 	if (!ibv_attach_mcast(qp, &group, 0)) {
 		refused("QP of a group", ibv_destroy_qp(qp));
-		ibv_detach_mcast(qp, &group, 0);
+		do
+			group.raw[15]++;
+		while (!(error = ibv_attach_mcast(qp, &group, 0)));
+		refused("one group more", error);
+		while (--group.raw[15])
+			ibv_detach_mcast(qp, &group, 0);
 	}
 	ibv_destroy_qp(qp);
 }
@@ -205,6 +214,8 @@ static void work_queues(void)
 	struct ibv_rwq_ind_table *table = ibv_create_rwq_ind_table(context, &one);
 	struct ibv_qp_init_attr_ex spread = { .qp_type = IBV_QPT_RAW_PACKET, .pd = pd, .rwq_ind_tbl = table,
 					      .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH };
+	struct ibv_sge sges[64] = { { .addr = (uintptr_t)memory } };
+	struct ibv_recv_wr *bad, receive = { .sg_list = sges, .num_sge = 1 };
 	struct ibv_qp *qp;
 
 	NO_OBJECT("WQ of another type", ibv_create_wq(context, &other));
@@ -215,6 +226,9 @@ static void work_queues(void)
 	change.attr_mask = IBV_WQ_ATTR_CURR_STATE;
 	change.curr_wq_state = IBV_WQS_RDY;
 	refused("WQ state", ibv_modify_wq(wq, &change));
+	refused("receive of a WQ in RESET", ibv_post_wq_recv(wq, &receive, &bad));
+	receive.num_sge = 64;
+	refused("SGEs of a WQ", ibv_post_wq_recv(wq, &receive, &bad));
 	refused("WQ in use", ibv_destroy_wq(wq));
 	NO_OBJECT("table of 2^31", ibv_create_rwq_ind_table(context, &long_table));
 	spread.rx_hash_conf.rx_hash_function = 77;
@@ -227,6 +241,23 @@ static void work_queues(void)
 	ibv_destroy_qp(qp);
 	ibv_destroy_rwq_ind_table(table);
 	ibv_destroy_wq(wq);
+}
+
+/* Of another profile. */
+static void regions(int all)
+{
+	if (all)
+		NO_OBJECT("ODP MR", ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_ON_DEMAND));
+	NO_OBJECT("implicit ODP MR", ibv_reg_mr(pd, NULL, SIZE_MAX, IBV_ACCESS_ON_DEMAND));
+}
+
+static void locked(void)
+{
+	struct rlimit none = { 0, 0 };
+
+	if (setrlimit(RLIMIT_MEMLOCK, &none) || (!geteuid() && seteuid(65534)))
+		return;
+	NO_OBJECT("MR beyond the limit", ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE));
 }
 
 /* The status of the next completion. */
@@ -325,10 +356,7 @@ int main(int argc, char **argv)
 
 	if (!strcmp(what, "gone") || !strcmp(what, "threads"))
 		return unopened(what);
-	context = device_open(argc > 1 ? argv[1] : NULL);
-	pd = context ? ibv_alloc_pd(context) : NULL;
-	cq = pd ? ibv_create_cq(context, 16, NULL, NULL, 0) : NULL;
-	if (!cq)
+	if (refused_begin(argc > 1 ? argv[1] : NULL))
 		return 1;
 	index = best_gid(context, 1);
 	ibv_query_gid(context, 1, index, &gid);
@@ -336,6 +364,12 @@ int main(int argc, char **argv)
 		rules();
 	} else if (!strcmp(what, "queues")) {
 		work_queues();
+	} else if (!strcmp(what, "datagrams")) {
+		datagrams(&gid, index);
+	} else if (!strcmp(what, "regions") || !strcmp(what, "implicit")) {
+		regions(*what == 'r');
+	} else if (!strcmp(what, "locked")) {
+		locked();
 	} else if (!strcmp(what, "dropped")) {
 		dropped(&gid, index);
 	} else if (!strcmp(what, "faults")) {
@@ -344,10 +378,9 @@ int main(int argc, char **argv)
 		queues();
 		memories();
 		windows(&gid, index);
-		datagrams(&gid, index);
 		no_rule();
 		descriptors();
 		forked();
 	}
-	return ibv_destroy_cq(cq) || ibv_dealloc_pd(pd) || ibv_close_device(context);
+	return refused_end();
 }

@@ -1,18 +1,11 @@
-/* Calls of the extended verbs, and posts, that are refused, one after another: each prints its name and errno. The log says why,
- * which the caller of this program looks at.
+/* Calls of the extended verbs that are refused, one after another: each prints its name and errno. The log says why, which the
+ * caller of this program looks at.
  *
- *   refused_extended DEVICE          objects
- *   refused_extended DEVICE posts    work requests */
+ *   refused_extended DEVICE */
 #include "refused.h"
-#include "setup.h"
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-static struct ibv_context *context;
-static struct ibv_pd *pd;
-static struct ibv_cq *cq;
-static unsigned char memory[4096];
 
 static void queue_pairs(struct ibv_xrcd *xrcd)
 {
@@ -119,89 +112,16 @@ static void memories(struct ibv_qp *ud)
 	refused("advice for nothing", ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 0));
 }
 
-static struct ibv_qp *qp_of(enum ibv_qp_type type, struct ibv_srq *srq)
-{
-	struct ibv_qp_init_attr init = { .qp_type = type, .send_cq = cq, .recv_cq = cq, .srq = srq,
-					 .cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 } };
-
-	return ibv_create_qp(pd, &init);
-}
-
-/* A QP that is its own peer. */
-static void connect_to_itself(struct ibv_qp *qp)
-{
-	int index = best_gid(context, 1);
-	union ibv_gid gid;
-
-	ibv_query_gid(context, 1, index, &gid);
-	if (rc_connect(qp, rc_attr(qp->qp_num, &gid, index)))
-		exit(1);
-}
-
-static int post_sges(struct ibv_qp *qp, enum ibv_wr_opcode opcode, int count, uint32_t length, unsigned flags)
-{
-	struct ibv_sge sges[64] = { { .addr = (uintptr_t)memory, .length = length } };
-	struct ibv_send_wr *bad, wr = { .opcode = opcode, .sg_list = sges, .num_sge = count, .send_flags = flags };
-
-	/* Where an address handle is. */
-	if (opcode == IBV_WR_RDMA_WRITE)
-		wr.wr.rdma.remote_addr = 1;
-	return ibv_post_send(qp, &wr, &bad);
-}
-
-static int receive(struct ibv_qp *qp, int count)
-{
-	struct ibv_sge sges[64] = { { .addr = (uintptr_t)memory } };
-	struct ibv_recv_wr *bad, wr = { .sg_list = sges, .num_sge = count };
-
-	return ibv_post_recv(qp, &wr, &bad);
-}
-
-static void posts(struct ibv_qp *ud)
-{
-	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 4, .max_sge = 1 } };
-	struct ibv_srq *srq = ibv_create_srq(pd, &attr);
-	struct ibv_qp *qp = qp_of(IBV_QPT_RC, NULL), *shares = qp_of(IBV_QPT_RC, srq);
-
-	refused("send in RESET", post_sges(qp, IBV_WR_SEND, 0, 0, 0));
-	refused("receive in RESET", receive(qp, 0));
-	connect_to_itself(qp);
-	connect_to_itself(shares);
-	if (ud_start(ud, 0x1111))
-		exit(1);
-	refused("SGEs of a send", post_sges(qp, IBV_WR_SEND, 64, 8, 0));
-	refused("SGEs of a receive", receive(qp, 64));
-	refused("opcode", post_sges(qp, 4711, 0, 0, 0));
-	refused("inline", post_sges(qp, IBV_WR_SEND, 1, 4096, IBV_SEND_INLINE));
-	refused("atomic of 7 bytes", post_sges(qp, IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 7, 0));
-	refused("WRITE of UD", post_sges(ud, IBV_WR_RDMA_WRITE, 0, 0, 0));
-	refused("datagram to nowhere", post_sges(ud, IBV_WR_SEND, 0, 0, 0));
-	refused("receive beside an SRQ", receive(shares, 0));
-	/* As many as there is room for: no line. */
-	while (!receive(qp, 0))
-		;
-	ibv_destroy_qp(qp);
-	ibv_destroy_qp(shares);
-	ibv_destroy_srq(srq);
-}
-
 int main(int argc, char **argv)
 {
 	struct ibv_qp *ud;
 
-	context = device_open(argc > 1 ? argv[1] : NULL);
-	pd = context ? ibv_alloc_pd(context) : NULL;
-	cq = pd ? ibv_create_cq(context, 16, NULL, NULL, 0) : NULL;
-	ud = cq ? qp_of(IBV_QPT_UD, NULL) : NULL;
-	if (!ud)
+	if (refused_begin(argc > 1 ? argv[1] : NULL))
 		return 1;
-	if (argc > 2) {
-		posts(ud);
-	} else {
-		completion_queues();
-		shared_receive_queues();
-		domains();
-		memories(ud);
-	}
-	return ibv_destroy_qp(ud) || ibv_destroy_cq(cq) || ibv_dealloc_pd(pd) || ibv_close_device(context);
+	ud = qp_of(IBV_QPT_UD, NULL, 1);
+	completion_queues();
+	shared_receive_queues();
+	domains();
+	memories(ud);
+	return ibv_destroy_qp(ud) || refused_end();
 }

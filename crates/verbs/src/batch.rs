@@ -1,10 +1,10 @@
 //! A batch of work requests that a program builds call by call, outside of the send queue.
 
+use crate::ffi::EINVAL;
 use crate::gate::Gate;
-use std::ffi::c_int;
 use std::ops::Range;
 use weir_device::Errno;
-use weir_transport::{Data, SendFlags, SendOp, SendWr, Sge, Target};
+use weir_transport::{Data, PostError, SendFlags, SendOp, SendWr, Sge, Target};
 
 /// The batch that is being built for a QP.
 pub type Builder = Gate<Batch>;
@@ -12,11 +12,42 @@ pub type Builder = Gate<Batch>;
 /// Work requests between `ibv_wr_start` and `ibv_wr_complete`.
 #[derive(Default)]
 pub struct Batch {
-    /// The first error; 0 if there was none.
-    error: c_int,
+    /// The first error.
+    error: Option<Refusal>,
     wrs: Vec<Staged>,
     sges: Vec<Sge>,
     inline: Vec<u8>,
+}
+
+/// Why a batch is not posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// More work requests than the send queue can hold.
+    Requests,
+    /// A setter came before the first work request.
+    NoRequest,
+    /// So many SGEs, more than the QP was created for.
+    Sges(usize),
+    /// So many bytes of inline data, more than the QP was created for.
+    Inline(usize),
+    /// `ibv_wr_bind_mw` without a window of type 2, or without a region.
+    Window,
+    /// `ibv_wr_flush` with another placement or selectivity, or of a longer range than 4 GiB.
+    Flush,
+    /// `ibv_wr_set_ud_addr` without an address handle.
+    NoAddress,
+    /// By the QP.
+    Post(PostError),
+}
+
+impl From<Refusal> for Errno {
+    fn from(refusal: Refusal) -> Errno {
+        match refusal {
+            Refusal::Requests | Refusal::Sges(_) | Refusal::Inline(_) => Errno(libc::ENOMEM),
+            Refusal::NoRequest | Refusal::Window | Refusal::Flush | Refusal::NoAddress => EINVAL,
+            Refusal::Post(error) => error.into(),
+        }
+    }
 }
 
 struct Staged {
@@ -36,23 +67,21 @@ enum Stored {
 impl Batch {
     /// Removes all work requests and the error: `ibv_wr_start` or `ibv_wr_abort`.
     pub fn clear(&mut self) {
-        self.error = 0;
+        self.error = None;
         self.wrs.clear();
         self.sges.clear();
         self.inline.clear();
     }
 
-    /// Makes `ibv_wr_complete` fail with the errno `error`, unless an earlier error is kept.
-    pub fn fail(&mut self, error: c_int) {
-        if self.error == 0 {
-            self.error = error;
-        }
+    /// Makes `ibv_wr_complete` fail with `error`, unless an earlier error is kept.
+    pub fn fail(&mut self, error: Refusal) {
+        self.error.get_or_insert(error);
     }
 
-    /// Adds a work request without data. ENOMEM for more requests than the send queue can hold.
+    /// Adds a work request without data: no more requests than the send queue can hold.
     pub fn begin(&mut self, wr_id: u64, flags: u32, op: SendOp, max: u32) {
         if self.wrs.len() >= max as usize {
-            return self.fail(libc::ENOMEM);
+            return self.fail(Refusal::Requests);
         }
         // The setter decides whether the data is inline.
         let flags = SendFlags::from_bits_truncate(flags) - SendFlags::INLINE;
@@ -64,33 +93,32 @@ impl Batch {
     pub fn address(&mut self, to: Target) {
         match self.wrs.last_mut() {
             Some(wr) => wr.to = to,
-            None => self.fail(libc::EINVAL),
+            None => self.fail(Refusal::NoRequest),
         }
     }
 
-    /// Sets the SGEs of the newest work request. ENOMEM for more SGEs than the QP was created for; EINVAL if there is
-    /// no request.
+    /// Sets the SGEs of the newest work request: no more than the QP was created for, `max`.
     pub fn gather(&mut self, sges: &[Sge], max: u32) {
         if sges.len() > max as usize {
-            return self.fail(libc::ENOMEM);
+            return self.fail(Refusal::Sges(sges.len()));
         }
-        let Some(wr) = self.wrs.last_mut() else { return self.fail(libc::EINVAL) };
+        let Some(wr) = self.wrs.last_mut() else { return self.fail(Refusal::NoRequest) };
         let start = self.sges.len();
         self.sges.extend_from_slice(sges);
         wr.flags.remove(SendFlags::INLINE);
         wr.data = Stored::Gather(start..self.sges.len());
     }
 
-    /// Sets the data of the newest work request and copies it now. ENOMEM for more bytes than the QP was created for.
+    /// Sets the data of the newest work request and copies it now: no more bytes than the QP was created for, `max`.
     ///
     /// # Safety
     /// Each segment is readable for its length.
     pub unsafe fn copy(&mut self, segments: impl Iterator<Item = (*const u8, usize)> + Clone, max: usize) {
         let length = segments.clone().fold(0usize, |sum, (_, length)| sum.saturating_add(length));
         if length > max {
-            return self.fail(libc::ENOMEM);
+            return self.fail(Refusal::Inline(length));
         }
-        let Some(wr) = self.wrs.last_mut() else { return self.fail(libc::EINVAL) };
+        let Some(wr) = self.wrs.last_mut() else { return self.fail(Refusal::NoRequest) };
         let start = self.inline.len();
         self.inline.reserve(length);
         for (from, length) in segments.filter(|(_, length)| *length > 0) {
@@ -116,18 +144,16 @@ impl Batch {
         })
     }
 
-    /// Posts all work requests, or none: `ibv_wr_complete`. Returns 0, or the first error as an errno.
-    pub fn post(&self, qp: &weir_device::Qp) -> c_int {
-        if self.error != 0 || self.wrs.is_empty() {
-            return self.error;
+    /// Posts all work requests, or none: `ibv_wr_complete`.
+    pub fn post(&self, qp: &weir_device::Qp) -> Result<(), Refusal> {
+        if let Some(error) = self.error {
+            return Err(error);
         }
-        match qp.post_sends(self.requests()) {
-            Ok(()) => {
-                qp.doorbell();
-                0
-            }
-            Err(error) => Errno::from(error).0,
+        if !self.wrs.is_empty() {
+            qp.post_sends(self.requests()).map_err(Refusal::Post)?;
+            qp.doorbell();
         }
+        Ok(())
     }
 }
 
@@ -157,7 +183,7 @@ mod tests {
         assert_eq!(wrs[0].flags, SendFlags::SIGNALED);
         assert!(matches!(wrs[1].data, Data::Inline(b"inline")));
         assert!(matches!(wrs[2].data, Data::Gather([])));
-        assert_eq!(batch.error, 0);
+        assert_eq!(batch.error, None);
     }
 
     #[test]
@@ -169,24 +195,24 @@ mod tests {
         assert_eq!(batch.requests().map(|(_, to)| to).collect::<Vec<_>>(), [Target::Peer, Target::Srq(5)]);
         batch.clear();
         batch.address(Target::Srq(5));
-        assert_eq!(batch.error, libc::EINVAL);
+        assert_eq!(batch.error, Some(Refusal::NoRequest));
     }
 
     #[test]
     fn the_first_error_is_kept_until_the_batch_is_cleared() {
         let mut batch = Batch::default();
         batch.gather(&[], 1);
-        assert_eq!(batch.error, libc::EINVAL);
+        assert_eq!(batch.error, Some(Refusal::NoRequest));
         batch.begin(1, 0, write(), 0);
-        assert_eq!(batch.error, libc::EINVAL);
+        assert_eq!(batch.error, Some(Refusal::NoRequest));
         batch.clear();
         batch.begin(1, 0, write(), 1);
         batch.gather(&[Sge::default(); 2], 1);
-        assert_eq!(batch.error, libc::ENOMEM);
+        assert_eq!(batch.error, Some(Refusal::Sges(2)));
         batch.clear();
         batch.begin(1, 0, write(), 1);
         // SAFETY: an array of this test.
         unsafe { batch.copy(std::iter::once((b"four".as_ptr(), 4)), 3) };
-        assert_eq!(batch.error, libc::ENOMEM);
+        assert_eq!(batch.error, Some(Refusal::Inline(4)));
     }
 }

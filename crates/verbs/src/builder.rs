@@ -6,12 +6,13 @@
 
 use crate::abi::*;
 use crate::ah;
-use crate::batch::Batch;
+use crate::batch::{Batch, Refusal};
 use crate::ffi::guard_hot;
 use crate::mw;
 use crate::qp::{self, QpOwn};
+use crate::refused_post;
 use std::ffi::{c_int, c_void};
-use weir_transport::{Datagram, Flush, SendOp, Sge, Target};
+use weir_transport::{Datagram, Flush, PostError, SendOp, Sge, Target};
 
 /// The operations that each type of QP can build; each set contains the one before it.
 const SENDS: u64 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
@@ -102,9 +103,10 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
         unsafe {
             match qp::own_checked(qp.cast()) {
                 Ok(own) => {
-                    let outcome = guard_hot(libc::EIO, || own.builder.inner().post(&own.device));
+                    let failed = Err(Refusal::Post(PostError::Failed));
+                    let outcome = guard_hot(failed, || own.builder.inner().post(&own.device));
                     own.builder.leave();
-                    outcome
+                    outcome.map_or_else(|refusal| refused_post::batch(own, refusal).0, |()| 0)
                 }
                 Err(errno) => errno.0,
             }
@@ -170,7 +172,7 @@ unsafe extern "C" fn wr_bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, 
     unsafe {
         match mw::by_request(&ibv_wr_bind_mw { mw, rkey, bind_info: *info }) {
             Ok(bind) => begin(qp, SendOp::BindWindow(bind)),
-            Err(errno) => with_batch(qp, |_, batch| batch.fail(errno.0)),
+            Err(_) => with_batch(qp, |_, batch| batch.fail(Refusal::Window)),
         }
     }
 }
@@ -206,7 +208,7 @@ unsafe extern "C" fn wr_flush(
                 let flush = Flush { global, persistent, whole };
                 begin(qp, SendOp::Flush { remote_addr, rkey, length, flush });
             }
-            None => with_batch(qp, |_, batch| batch.fail(libc::EINVAL)),
+            None => with_batch(qp, |_, batch| batch.fail(Refusal::Flush)),
         }
     }
 }
@@ -216,7 +218,7 @@ unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, remote_
     unsafe {
         with_batch(qp, |_, batch| {
             if ah.is_null() {
-                return batch.fail(libc::EINVAL);
+                return batch.fail(Refusal::NoAddress);
             }
             let address = ah::number_of(ah);
             batch.address(Target::Datagram(Datagram { address, dest_qp: remote_qpn & 0xff_ffff, qkey: remote_qkey }));

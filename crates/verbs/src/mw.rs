@@ -5,12 +5,13 @@ use crate::buried::bury;
 use crate::ffi::{EINVAL, status};
 use crate::living::{leave, object};
 use crate::pd;
+use crate::refused_post;
 use crate::registry::new_handle;
 use crate::{context, qp};
 use std::ffi::c_int;
 use std::sync::Arc;
-use weir_device::{Errno, WindowType};
-use weir_transport::{Access, Bind, Data, SendFlags, SendOp, SendWr, Service, Target};
+use weir_device::WindowType;
+use weir_transport::{Access, Bind, Data, PostError, SendFlags, SendOp, SendWr, Service, Target};
 
 #[repr(C)]
 struct Mw {
@@ -71,13 +72,16 @@ pub unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ib
         unsafe {
             let bind = &*bind;
             let new_rkey = next_rkey((*mw).rkey);
-            let op = SendOp::BindWindow(request(mw, new_rkey, &bind.bind_info)?);
-            let flags = SendFlags::from_bits_truncate(bind.send_flags);
             let own = qp::own_checked(qp)?;
+            let refuse = |error| refused_post::bind(own, error);
+            let op = SendOp::BindWindow(request(mw, new_rkey, &bind.bind_info).map_err(refuse)?);
+            let flags = SendFlags::from_bits_truncate(bind.send_flags);
             let device = &own.device;
             // Nothing of it is sent; an XRC send queue accepts only requests that name an SRQ.
             let to = if own.service == Service::Xrc { Target::Srq(0) } else { Target::Peer };
-            device.post_send_to(&SendWr { wr_id: bind.wr_id, op, flags, data: Data::Gather(&[]) }, to)?;
+            device
+                .post_send_to(&SendWr { wr_id: bind.wr_id, op, flags, data: Data::Gather(&[]) }, to)
+                .map_err(refuse)?;
             (*mw).rkey = new_rkey;
             device.doorbell();
         }
@@ -85,16 +89,16 @@ pub unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ib
     })
 }
 
-/// The bind of a type 2 window by a work request; EINVAL for a type 1 window.
+/// The bind of a type 2 window by a work request; an error for a type 1 window.
 ///
 /// # Safety
 /// Window and region are alive.
-pub unsafe fn by_request(wr: &ibv_wr_bind_mw) -> Result<Bind, Errno> {
+pub unsafe fn by_request(wr: &ibv_wr_bind_mw) -> Result<Bind, PostError> {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        let mw = wr.mw.as_ref().ok_or(EINVAL)?;
+        let mw = wr.mw.as_ref().ok_or(PostError::Operation)?;
         if mw.r#type != IBV_MW_TYPE_2 {
-            return Err(EINVAL);
+            return Err(PostError::Operation);
         }
         request(mw, wr.rkey, &wr.bind_info)
     }
@@ -102,13 +106,13 @@ pub unsafe fn by_request(wr: &ibv_wr_bind_mw) -> Result<Bind, Errno> {
 
 /// # Safety
 /// Window and region are alive.
-unsafe fn request(mw: *const ibv_mw, new_rkey: u32, info: &ibv_mw_bind_info) -> Result<Bind, Errno> {
+unsafe fn request(mw: *const ibv_mw, new_rkey: u32, info: &ibv_mw_bind_info) -> Result<Bind, PostError> {
     // SAFETY: guaranteed by the caller; a request that only invalidates the window needs no region.
     let (window_rkey, mr_lkey) = unsafe {
         match info.mr.as_ref() {
             Some(mr) => ((*mw).rkey, mr.lkey),
             None if info.length == 0 => ((*mw).rkey, 0),
-            None => return Err(EINVAL),
+            None => return Err(PostError::Operation),
         }
     };
     let access = Access::from_bits_truncate(info.mw_access_flags);
@@ -138,7 +142,7 @@ mod tests {
         unsafe {
             assert_eq!(request(&mw, 6, &info).map(|bind| (bind.window_rkey, bind.new_rkey)), Ok((5, 6)));
             info.length = 1;
-            assert_eq!(request(&mw, 6, &info), Err(EINVAL));
+            assert_eq!(request(&mw, 6, &info), Err(PostError::Operation));
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use crate::abi::*;
 use crate::ah;
-use crate::ffi::{EINVAL, EIO, guard_hot};
+use crate::ffi::{EIO, guard_hot};
 use crate::mw;
 use crate::qp::{self, QpOwn};
 use crate::refused_post;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
-use weir_device::{Errno, MAX_INLINE};
+use weir_device::MAX_INLINE;
 use weir_transport::{Data, Datagram, PostError, RecvWr, SendFlags, SendOp, SendWr, Service, Sge, Target};
 
 // SGE lists are passed on in place, in the application's memory.
@@ -88,8 +88,7 @@ pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr
 #[inline]
 unsafe fn receive(qp: &QpOwn, request: &ibv_recv_wr) -> Result<(), PostError> {
     // SAFETY: the caller's SGE list.
-    let sges = unsafe { sge_list(request.sg_list, request.num_sge, qp.max_recv_sge) };
-    let sges = sges.map_err(|_| PostError::TooManySges)?;
+    let sges = unsafe { sge_list(request.sg_list, request.num_sge, qp.max_recv_sge) }?;
     qp.device.post_recv(&RecvWr { wr_id: request.wr_id, sges })
 }
 
@@ -98,8 +97,7 @@ unsafe fn receive(qp: &QpOwn, request: &ibv_recv_wr) -> Result<(), PostError> {
 #[inline]
 unsafe fn send(qp: &QpOwn, request: &ibv_send_wr) -> Result<(), PostError> {
     // SAFETY: the caller's SGE list.
-    let sges = unsafe { sge_list(request.sg_list, request.num_sge, qp.max_send_sge) };
-    let sges = sges.map_err(|_| PostError::TooManySges)?;
+    let sges = unsafe { sge_list(request.sg_list, request.num_sge, qp.max_send_sge) }?;
     // SAFETY: the opcode says which member of the union is valid.
     let op = unsafe { operation(request) }?;
     // SAFETY: the QP's type and the operation say which member of the union is valid.
@@ -111,7 +109,7 @@ unsafe fn send(qp: &QpOwn, request: &ibv_send_wr) -> Result<(), PostError> {
     }
     let mut room = [MaybeUninit::<u8>::uninit(); MAX_INLINE as usize];
     // SAFETY: inline data is readable memory of the caller.
-    let bytes = unsafe { gather(sges, &mut room[..qp.max_inline]) }.map_err(|_| PostError::Inline)?;
+    let bytes = unsafe { gather(sges, &mut room[..qp.max_inline]) }?;
     qp.device.post_send_to(&SendWr { wr_id, op, flags, data: Data::Inline(bytes) }, to)
 }
 
@@ -165,42 +163,41 @@ unsafe fn operation(request: &ibv_send_wr) -> Result<SendOp, PostError> {
         IBV_WR_LOCAL_INV => SendOp::LocalInvalidate { key: imm },
         IBV_WR_BIND_MW => {
             // SAFETY: guaranteed by the caller.
-            let bind = unsafe { mw::by_request(&request.extra.bind_mw) };
-            SendOp::BindWindow(bind.map_err(|_| PostError::Operation)?)
+            SendOp::BindWindow(unsafe { mw::by_request(&request.extra.bind_mw) }?)
         }
         IBV_WR_ATOMIC_WRITE => SendOp::AtomicWrite { remote_addr, rkey },
         _ => return Err(PostError::Operation),
     })
 }
 
-/// The SGE list in place; EINVAL if it is longer than the QP was created for.
+/// The SGE list in place; an error if it is longer than the queue was created for.
 ///
 /// # Safety
 /// `list` has `count` SGEs, which do not change during `'a`.
 #[inline]
-pub unsafe fn sge_list<'a>(list: *const ibv_sge, count: c_int, max: u32) -> Result<&'a [Sge], Errno> {
+pub unsafe fn sge_list<'a>(list: *const ibv_sge, count: c_int, max: u32) -> Result<&'a [Sge], PostError> {
     if count == 0 {
         return Ok(&[]);
     }
     // A negative count becomes a huge unsigned number.
     if count as u32 > max || list.is_null() {
-        return Err(EINVAL);
+        return Err(PostError::TooManySges);
     }
     // SAFETY: guaranteed by the caller; `Sge` has the layout of `ibv_sge`.
     Ok(unsafe { std::slice::from_raw_parts(list.cast(), count as usize) })
 }
 
-/// Copies inline data to `room`; EINVAL if it does not fit.
+/// Copies inline data to `room`; an error if it does not fit.
 ///
 /// # Safety
 /// The segments are readable memory of this process: inline data ignores keys.
 #[inline]
-unsafe fn gather<'a>(sges: &[Sge], room: &'a mut [MaybeUninit<u8>]) -> Result<&'a [u8], Errno> {
+unsafe fn gather<'a>(sges: &[Sge], room: &'a mut [MaybeUninit<u8>]) -> Result<&'a [u8], PostError> {
     let mut len = 0;
     for sge in sges {
         let length = sge.length as usize;
         if length > room.len() - len {
-            return Err(EINVAL);
+            return Err(PostError::Inline);
         }
         // SAFETY: the caller guarantees that it is readable; it fits.
         unsafe {
@@ -225,7 +222,7 @@ mod tests {
         // SAFETY: the segments are arrays of this test.
         unsafe {
             assert_eq!(gather(&sges, &mut room), Ok(&b"inline data"[..]));
-            assert_eq!(gather(&sges, &mut room[..10]), Err(EINVAL));
+            assert_eq!(gather(&sges, &mut room[..10]), Err(PostError::Inline));
         }
     }
 
@@ -235,9 +232,9 @@ mod tests {
         // SAFETY: one SGE, as the count says.
         unsafe {
             assert_eq!(sge_list(&sge, 1, 1).unwrap(), [Sge { addr: 1, length: 2, lkey: 3 }]);
-            assert_eq!(sge_list(&sge, 1, 0), Err(EINVAL));
-            assert_eq!(sge_list(&sge, -1, 32), Err(EINVAL));
-            assert_eq!(sge_list(std::ptr::null(), 1, 1), Err(EINVAL));
+            assert_eq!(sge_list(&sge, 1, 0), Err(PostError::TooManySges));
+            assert_eq!(sge_list(&sge, -1, 32), Err(PostError::TooManySges));
+            assert_eq!(sge_list(std::ptr::null(), 1, 1), Err(PostError::TooManySges));
             assert_eq!(sge_list(std::ptr::null(), 0, 1), Ok(&[][..]));
         }
     }

@@ -7,6 +7,7 @@ use crate::ffi::{EINVAL, EIO, EOPNOTSUPP, allocating, guard_hot, status, zeroed}
 use crate::living::{check, leave, object};
 use crate::pd;
 use crate::post::sge_list;
+use crate::refused_post;
 use crate::registry::{Registry, new_cookie, new_handle};
 use crate::{context, cq, xrc};
 use std::ffi::{c_int, c_void};
@@ -206,9 +207,9 @@ pub unsafe extern "C" fn post_srq_recv(
         while let Some(request) = unsafe { next.as_ref() } {
             // SAFETY: the caller's SGE list.
             let posted = unsafe { sge_list(request.sg_list, request.num_sge, own.max_sge) }
-                .and_then(|sges| Ok(own.device.post(&RecvWr { wr_id: request.wr_id, sges })?));
-            if let Err(errno) = posted {
-                return errno.0;
+                .and_then(|sges| own.device.post(&RecvWr { wr_id: request.wr_id, sges }));
+            if let Err(error) = posted {
+                return refused_post::shared_receive(&own.device, own.max_sge, request, error).0;
             }
             next = request.next;
         }

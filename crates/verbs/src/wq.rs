@@ -6,6 +6,7 @@ use crate::buried::bury;
 use crate::ffi::{EBUSY, EINVAL, EIO, EOPNOTSUPP, allocating, guard_hot, status, zeroed};
 use crate::living::{check, leave, object};
 use crate::post::sge_list;
+use crate::refused_post;
 use crate::registry::{new_cookie, new_handle};
 use crate::tables::{MAX_LOG_TABLE, TableUser};
 use crate::{context, cq, pd};
@@ -167,9 +168,9 @@ unsafe extern "C" fn post_recv(wq: *mut ibv_wq, wr: *mut ibv_recv_wr, bad_wr: *m
             let mut outcome = 0;
             while let Some(request) = next.as_ref() {
                 let posted = sge_list(request.sg_list, request.num_sge, own.max_sge)
-                    .and_then(|sges| Ok(own.device.post_recv(&RecvWr { wr_id: request.wr_id, sges })?));
-                if let Err(errno) = posted {
-                    outcome = errno.0;
+                    .and_then(|sges| own.device.post_recv(&RecvWr { wr_id: request.wr_id, sges }));
+                if let Err(error) = posted {
+                    outcome = refused_post::queue_receive(&own.device, own.max_sge, request, error).0;
                     break;
                 }
                 next = request.next;

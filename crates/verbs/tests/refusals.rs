@@ -1,11 +1,14 @@
-//! Runs `tests/c/refusals.c` and `tests/c/refused_extended.c`: what the log says of each call that is refused.
+//! Runs `tests/c/refusals.c`, `refused_extended.c` and `refused_posts.c`: what the log says of each call that is refused.
 
 mod system;
 
 use std::process::Command;
 
 /// The name that the program prints, the error, and what the line of the log has.
-const REFUSALS: &[(&str, i32, &str)] = &[
+type Refusal = (&'static str, i32, &'static str);
+
+/// Calls of the verbs.
+const REFUSALS: &[Refusal] = &[
     ("CQ of 0", libc::EINVAL, "CQ: 0 entries, completion vector 0: too few, or negative"),
     ("CQ of 1<<30", libc::EINVAL, "CQ: a size of 1073741824 entries is not from 1 to "),
     ("CQ vector", libc::EINVAL, "CQ: there is no completion vector 4711: the device has "),
@@ -25,13 +28,18 @@ const REFUSALS: &[(&str, i32, &str)] = &[
         libc::EFAULT,
         "MR: 1 bytes at 0x1000 are not registered: part of it is not mapped, or not writable",
     ),
+    (
+        "MR not mapped, to read",
+        libc::EFAULT,
+        "MR: 1 bytes at 0x1000 are not registered: part of it is not mapped, or not readable",
+    ),
+    ("MR of 0", libc::EINVAL, "are not registered: the length is 0, or goes beyond the end of memory"),
+    ("implicit MR iova", libc::EINVAL, "are not registered: all of memory as a region begins at iova 0"),
     ("MR iova", libc::EINVAL, "have different offsets in their pages"),
     ("device memory in use", libc::EBUSY, "device memory: free: 1 regions are registered on it: ibv_dereg_mr first"),
     ("QP to a group", libc::EINVAL, "modify: the destination GID is a multicast group"),
     ("QP twice to RTR", libc::EINVAL, "modify: "),
     ("MR with windows", libc::EBUSY, "memory windows are bound to it: ibv_dealloc_mw first"),
-    ("AH of port 2", libc::EINVAL, "address handle: there is no port 2: the device has port 1"),
-    ("QP of a group", libc::EBUSY, "destroy: it is attached to a multicast group: ibv_detach_mcast first"),
     ("rule of a UD QP", libc::EOPNOTSUPP, "steering rule: only QPs of type IBV_QPT_RAW_PACKET have them"),
     (
         "devices without descriptors",
@@ -41,8 +49,47 @@ const REFUSALS: &[(&str, i32, &str)] = &[
     ("QP of the parent", libc::EIO, " is a forked child and uses objects of its parent: all such calls fail with EIO"),
 ];
 
+/// The same of address handles and multicast groups.
+const DATAGRAMS: &[Refusal] = &[
+    ("AH of port 2", libc::EINVAL, "address handle: there is no port 2: the device has port 1"),
+    ("AH of GID 200", libc::EINVAL, "address handle: there is no GID at this index: `weir devices` lists them"),
+    ("AH of two kinds", libc::EINVAL, "address handle: source and destination GID are of different kinds"),
+    ("AH without GRH", libc::EINVAL, "address handle: RoCE needs is_global and a destination GID"),
+    ("QP of a group", libc::EBUSY, "destroy: it is attached to a multicast group: ibv_detach_mcast first"),
+    ("one group more", libc::ENOMEM, "a device has 64 groups at most: ibv_detach_mcast"),
+];
+
+/// The same of regions, with a setting that does not permit them.
+const REGIONS: &[(&str, &str, &str, &[Refusal])] = &[
+    (
+        "regions",
+        "WEIR_PROFILE",
+        "connectx3",
+        &[
+            (
+                "ODP MR",
+                libc::EOPNOTSUPP,
+                "are not registered: the profile has no on-demand paging: see `weir profiles`",
+            ),
+            ("implicit ODP MR", libc::EOPNOTSUPP, "are not registered: the profile has no on-demand paging"),
+        ],
+    ),
+    (
+        "implicit",
+        "WEIR_PROFILE",
+        "connectib",
+        &[("implicit ODP MR", libc::EINVAL, "are not registered: the profile has no implicit ODP regions")],
+    ),
+    (
+        "locked",
+        "WEIR_MEMLOCK",
+        "strict",
+        &[("MR beyond the limit", libc::ENOMEM, "are not registered: no memory, or more than `ulimit -l` with ")],
+    ),
+];
+
 /// The same of steering rules.
-const RULES: &[(&str, i32, &str)] = &[
+const RULES: &[Refusal] = &[
     ("raw QP without the right", libc::EPERM, "frames of an interface need CAP_NET_RAW: run as root"),
     ("rule of port 2", libc::EINVAL, "steering rule: comp_mask is 0 and port is 1, the only port"),
     ("sniffer", libc::EOPNOTSUPP, "ALL_DEFAULT or MC_DEFAULT: there is no sniffer"),
@@ -52,12 +99,14 @@ const RULES: &[(&str, i32, &str)] = &[
 ];
 
 /// The same of receive work queues.
-const WORK_QUEUES: &[(&str, i32, &str)] = &[
+const WORK_QUEUES: &[Refusal] = &[
     ("WQ of another type", libc::EOPNOTSUPP, "WQ: create: only IBV_WQT_RQ without create_flags is supported"),
     ("WQ without CQ", libc::EINVAL, "WQ: create: there is no pd or no cq"),
     ("WQ to ERR", libc::EINVAL, "WQ: modify: the ways are RESET to RDY, RDY to ERR, and both back to RESET"),
     ("WQ flags", libc::EOPNOTSUPP, "WQ: modify: only IBV_WQ_ATTR_STATE and IBV_WQ_ATTR_CURR_STATE are supported"),
     ("WQ state", libc::EINVAL, "WQ: modify: curr_wq_state is not the state of this WQ"),
+    ("receive of a WQ in RESET", libc::EINVAL, "ibv_post_wq_recv: the WQ is in state IBV_WQS_RESET, and receives need"),
+    ("SGEs of a WQ", libc::EINVAL, "ibv_post_wq_recv: num_sge is 64, and max_sge of the WQ is "),
     ("WQ in use", libc::EBUSY, "WQ: destroy: indirection tables have it: ibv_destroy_rwq_ind_table first"),
     ("table of 2^31", libc::EINVAL, "indirection table: log_ind_tbl_size is 31 and comp_mask is 0: they must be 10 at"),
     ("other hash", libc::EOPNOTSUPP, "QP: create: only IBV_RX_HASH_FUNC_TOEPLITZ over "),
@@ -66,7 +115,7 @@ const WORK_QUEUES: &[(&str, i32, &str)] = &[
 ];
 
 /// The same of extended verbs.
-const EXTENDED: &[(&str, i32, &str)] = &[
+const EXTENDED: &[Refusal] = &[
     ("CQ in a PD", libc::EINVAL, "CQ: create: parent_domain is not of ibv_alloc_parent_domain"),
     ("CQ unchanged", libc::EINVAL, "CQ: modify: attr_mask must be IBV_CQ_ATTR_MODERATE, and nothing else"),
     ("CQ to 0", libc::EINVAL, "CQ: resize: cqe is less than 1"),
@@ -123,7 +172,7 @@ const EXTENDED: &[(&str, i32, &str)] = &[
 ];
 
 /// The same of work requests.
-const POSTS: &[(&str, i32, &str)] = &[
+const POSTS: &[Refusal] = &[
     ("send in RESET", libc::EINVAL, "ibv_post_send: the QP is in state Reset, and sends need IBV_QPS_RTS"),
     ("receive in RESET", libc::EINVAL, "ibv_post_recv: the QP is in state Reset, and receives need IBV_QPS_INIT"),
     ("SGEs of a send", libc::EINVAL, "ibv_post_send: num_sge is 64, and max_send_sge of the QP is "),
@@ -138,6 +187,40 @@ const POSTS: &[(&str, i32, &str)] = &[
     ("WRITE of UD", libc::EINVAL, "ibv_post_send: opcode 0 is not possible on a QP of type Ud, which has IBV_WR_SEND"),
     ("datagram to nowhere", libc::EINVAL, "ibv_post_send: wr.ud.ah is NULL"),
     ("receive beside an SRQ", libc::ENOMEM, "ibv_post_recv: it has no receive queue: ibv_post_srq_recv of its SRQ"),
+];
+
+/// The same of SRQs and windows.
+const SHARED: &[Refusal] = &[
+    ("SGEs of an SRQ", libc::EINVAL, "ibv_post_srq_recv: num_sge is 64, and max_sge of the SRQ is "),
+    ("tag of a plain SRQ", libc::EINVAL, "ibv_post_srq_ops: only SRQs of type IBV_SRQT_TM have tags"),
+    ("SGEs of a tag", libc::EINVAL, "ibv_post_srq_ops: num_sge is 64, and the limit of a tag is "),
+    ("tag that cannot be", libc::EINVAL, "ibv_post_srq_ops: IBV_WR_TAG_DEL: no tag can have the handle 65535"),
+    ("opcode of a tag", libc::EINVAL, "ibv_post_srq_ops: opcode 4711 is none of IBV_WR_TAG_ADD, "),
+    ("bind in RESET", libc::EINVAL, "ibv_bind_mw: the QP is in state Reset, and sends need IBV_QPS_RTS"),
+    (
+        "bind of UD",
+        libc::EINVAL,
+        "ibv_bind_mw: a bind needs an RC, UC or XRC QP, a region, and in a work request a window of type 2",
+    ),
+];
+
+/// The same of `ibv_wr_complete`.
+const BATCHES: &[Refusal] = &[
+    ("batch in RESET", libc::EINVAL, "ibv_wr_complete: the QP is in state Reset, and sends need IBV_QPS_RTS"),
+    ("setter without request", libc::EINVAL, "ibv_wr_complete: ibv_wr_set_* came before the first work request"),
+    ("long batch", libc::ENOMEM, "ibv_wr_complete: more work requests than max_send_wr, "),
+    ("SGEs of a batch", libc::ENOMEM, "ibv_wr_complete: 64 SGEs, and max_send_sge of the QP is "),
+    ("inline data of a batch", libc::ENOMEM, "ibv_wr_complete: 4096 bytes of inline data: max_inline_data is "),
+    ("atomic of 7 bytes in a batch", libc::EINVAL, "ibv_wr_complete: the length of a request: atomics must have 8"),
+    (
+        "window of type 1 in a batch",
+        libc::EINVAL,
+        "ibv_wr_complete: a bind needs an RC, UC or XRC QP, a region, and in a work request",
+    ),
+    ("flush to no place", libc::EINVAL, "ibv_wr_complete: ibv_wr_flush: placement or selectivity is unknown, or "),
+    ("batch to nowhere", libc::EINVAL, "ibv_wr_complete: ibv_wr_set_ud_addr: the address handle is NULL"),
+    ("batch without address", libc::EINVAL, "ibv_wr_complete: a request without ibv_wr_set_ud_addr"),
+    ("batch without SRQ", libc::EINVAL, "ibv_wr_complete: a request without ibv_wr_set_xrc_srqn"),
 ];
 
 /// Values of variables that no device opens with, and what the line of the log has.
@@ -174,8 +257,13 @@ fn run_program(name: &str, arguments: &[&str], env: &[(&str, &str)]) -> (bool, V
     (output.status.success(), lines(&output.stdout), lines(&output.stderr))
 }
 
-fn each_has_a_line(program: &str, arguments: &[&str], refusals: &[(&str, i32, &str)]) {
-    let (success, calls, lines) = run_program(program, arguments, &[]);
+fn each_has_a_line(program: &str, arguments: &[&str], refusals: &[Refusal]) {
+    each_with(&[], program, arguments, refusals);
+}
+
+/// The same with variables of the environment.
+fn each_with(env: &[(&str, &str)], program: &str, arguments: &[&str], refusals: &[Refusal]) {
+    let (success, calls, lines) = run_program(program, arguments, env);
     let log = lines.join("\n");
     let wanted: Vec<String> = refusals.iter().map(|(name, errno, _)| format!("{name}: {errno}")).collect();
     assert_eq!(calls, wanted, "{log}");
@@ -191,6 +279,14 @@ fn each_has_a_line(program: &str, arguments: &[&str], refusals: &[(&str, i32, &s
 #[test]
 fn a_call_that_is_refused_has_a_line_with_the_device_and_what_to_do() {
     each_has_a_line("refusals", &[], REFUSALS);
+    each_has_a_line("refusals", &["datagrams"], DATAGRAMS);
+}
+
+#[test]
+fn a_region_that_profile_or_limit_do_not_permit_has_a_line() {
+    for (what, name, value, refusals) in REGIONS {
+        each_with(&[(name, value)], "refusals", &[what], refusals);
+    }
 }
 
 #[test]
@@ -230,7 +326,9 @@ fn a_call_of_the_extended_verbs_that_is_refused_has_a_line() {
 
 #[test]
 fn a_work_request_that_is_refused_has_a_line_with_the_qp_and_what_to_do() {
-    each_has_a_line("refused_extended", &["posts"], POSTS);
+    each_has_a_line("refused_posts", &[], POSTS);
+    each_has_a_line("refused_posts", &["shared"], SHARED);
+    each_has_a_line("refused_posts", &["batches"], BATCHES);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::engine::datagram::network_header;
 use crate::engine::groups::Group;
 use crate::engine::host::QpHost;
 use crate::limits::LIMITS;
+use crate::os::refused::refused;
 use crate::paging::held::Waiting;
 use crate::shared::state::AdapterState;
 use std::net::IpAddr;
@@ -29,7 +30,10 @@ impl Engine {
             return Ok(());
         }
         if self.groups.0.len() == LIMITS.max_groups as usize {
-            return Err(Errno(libc::ENOMEM));
+            let (name, most) = (&adapter.device.name, LIMITS.max_groups);
+            let why =
+                format_args!("{name}: cannot join {address}: a device has {most} groups at most: ibv_detach_mcast");
+            return Err(refused(libc::ENOMEM, why));
         }
         let membership = self.carrier.join(address, ROCE_PORT, adapter.device.ifindex).inspect_err(|error| {
             tracing::warn!("{}: cannot join {address}: {error}", adapter.device.name);

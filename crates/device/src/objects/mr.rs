@@ -91,7 +91,12 @@ impl Pd {
         adapter.check()?;
         let iova = if access.contains(Access::ZERO_BASED) { 0 } else { iova };
         if len == u64::MAX && iova != addr {
-            return Err(refuse(adapter, libc::EINVAL, (addr, len), "an implicit ODP region has no other iova"));
+            return Err(refuse(
+                adapter,
+                libc::EINVAL,
+                (addr, len),
+                "all of memory as a region begins at iova 0, as at address 0",
+            ));
         }
         let region = Region { key: 0, pd: self.number, addr, iova, len, access, kind: Kind::Memory, paged: None };
         let (region, backing) = demand(adapter, region, huge)?;
@@ -256,11 +261,21 @@ fn demand(adapter: &Arc<Adapter>, region: Region, huge: bool) -> Result<(Region,
     }
     // The kernel's error for an adapter without ODP (ib_check_mr_access).
     if !adapter.profile.on_demand {
-        return Err(refuse(adapter, libc::EOPNOTSUPP, range, "the profile has no on-demand paging"));
+        return Err(refuse(
+            adapter,
+            libc::EOPNOTSUPP,
+            range,
+            "the profile has no on-demand paging: see `weir profiles`",
+        ));
     }
     // The error of mlx5 for an adapter without implicit regions.
     if range == (0, u64::MAX) && !adapter.profile.device.odp.implicit {
-        return Err(refuse(adapter, libc::EINVAL, range, "the profile has no implicit ODP regions"));
+        return Err(refuse(
+            adapter,
+            libc::EINVAL,
+            range,
+            "the profile has no implicit ODP regions: see `weir profiles`",
+        ));
     }
     let writable = region.access.contains(Access::LOCAL_WRITE);
     let registered =
@@ -282,7 +297,7 @@ fn populate(adapter: &Adapter, region: &Region) -> Result<Pinned, Errno> {
         libc::EFAULT if writable => refuse(adapter, libc::EFAULT, range, "part of it is not mapped, or not writable"),
         libc::EFAULT => refuse(adapter, libc::EFAULT, range, "part of it is not mapped, or not readable"),
         libc::ENOMEM => {
-            refuse(adapter, libc::ENOMEM, range, "no memory, or more than RLIMIT_MEMLOCK with --memlock strict")
+            refuse(adapter, libc::ENOMEM, range, "no memory, or more than `ulimit -l` with --memlock strict")
         }
         errno => refuse(adapter, errno, range, "the system does not bring the memory in"),
     })

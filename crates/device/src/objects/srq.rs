@@ -96,6 +96,11 @@ impl Srq {
         self.shared.number
     }
 
+    /// The device and the SRQ, for the log.
+    pub fn name(&self) -> String {
+        format!("{}, SRQ {:#08x}", self.pd.context.adapter.device.name, self.shared.number)
+    }
+
     /// Capacity in work requests, SGEs of each, and the limit; the limit is 0 after its event.
     pub fn query(&self) -> (u32, u32, u32) {
         self.shared.query()
@@ -123,6 +128,11 @@ impl Srq {
     /// Posts one receive.
     pub fn post(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         self.shared.post(wr, || self.pd.context.adapter.condition.works())
+    }
+
+    /// Whether this is a TM SRQ.
+    pub fn has_tags(&self) -> bool {
+        self.shared.tagging.is_some()
     }
 
     /// TM: does an operation on the list of tags. Returns the handle of a new tag, otherwise 0. EINVAL for another SRQ.

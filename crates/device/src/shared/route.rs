@@ -32,12 +32,14 @@ impl Route {
         }
         let gids = now.map_or(&device.gids, |now| &now.gids);
         let Some(local) = gids.get(usize::from(av.sgid_index)).copied().flatten() else {
-            return refuse("there is no GID at this index");
+            return refuse("there is no GID at this index: `weir devices` lists them");
         };
         let remote = Ipv6Addr::from(av.dgid).to_canonical();
         // Canonical form only unmaps IPv4-mapped addresses; `::1` stays as it is.
         if local.is_ipv4() != remote.is_ipv4() || remote.is_unspecified() {
-            return refuse("source and destination GID are of different kinds");
+            return refuse(
+                "source and destination GID are of different kinds: take a GID index of the kind of the peer's GID",
+            );
         }
         let bound = remote.is_multicast() || needs_scope(remote);
         // A datagram to a group leaves the link only if its address handle has a hop limit above 1.

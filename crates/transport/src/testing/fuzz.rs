@@ -12,53 +12,11 @@ use crate::{
     RecvWr, RequesterFaults, ResponderFaults, RnrWait, SendFlags, SendOp, SendWr, Side, Spread,
 };
 use std::time::Duration;
+use weir_trials::Input;
 use weir_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Destination, Deth, Headers, Ieth, ImmDt, Opcode, Packet, Placement, Psn, Reth,
     Service, XrcEth, frame,
 };
-
-/// Input bytes, consumed one by one; zeros after their end.
-pub(super) struct Input<'a>(pub &'a [u8]);
-
-impl Input<'_> {
-    pub fn byte(&mut self) -> u8 {
-        let Some((&first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        first
-    }
-
-    pub fn word(&mut self) -> u32 {
-        u32::from_be_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// A length, mostly equal to the MTU or next to it.
-    pub fn length(&mut self, mtu: usize) -> usize {
-        match self.byte() % 8 {
-            0 => 0,
-            1 => 1,
-            2 => mtu - 1,
-            3 => mtu + 1,
-            4 => usize::from(self.byte()),
-            _ => mtu,
-        }
-    }
-
-    /// An offset into the region, at its ends or beyond it.
-    fn offset(&mut self) -> usize {
-        match self.byte() % 8 {
-            0 => REGION - 8,
-            1 => REGION,
-            2 => REGION + 8,
-            3 => usize::from(self.byte()),
-            4 => usize::MAX / 2,
-            _ => usize::from(self.byte()) * 8,
-        }
-    }
-}
 
 const REGION: usize = 12 << 10;
 
@@ -89,7 +47,7 @@ pub fn requester(data: &[u8]) {
     let (remote_addr, rkey) = remote(64);
     let mut wr_id = 0;
     for _ in 0..input.byte() % 16 {
-        let len = input.length(setup.mtu.bytes());
+        let len = length(&mut input, setup.mtu.bytes());
         let (op, len) = match input.byte() % 11 {
             0 => (SendOp::Send, len),
             1 => (SendOp::SendImm { imm: 7 }, len),
@@ -336,9 +294,9 @@ fn packet(input: &mut Input<'_>, setup: &Setup, node: usize, attr: QpAttr) -> (H
     };
     let mut bth = Bth::new(opcode, 0x11 + node as u32, base.plus(shift));
     bth.ack_req = input.byte() & 1 != 0;
-    let len = if opcode.has_payload() { input.length(setup.mtu.bytes()) } else { 0 };
+    let len = if opcode.has_payload() { length(input, setup.mtu.bytes()) } else { 0 };
     let (va, rkey) = remote(0);
-    let va = va.wrapping_add(input.offset() as u64);
+    let va = va.wrapping_add(offset(input) as u64);
     let rkey = if input.byte() & 15 == 0 { rkey ^ 1 } else { rkey };
     let total = match input.byte() % 4 {
         0 => len as u32,
@@ -395,5 +353,29 @@ fn check(pair: &Pair, node: usize, queue: Queue) {
     for (i, completion) in completions.iter().enumerate() {
         assert_eq!(completion.wr_id, i as u64, "completions come once and in order");
         assert_eq!(completion.retired, i as u32 + 1);
+    }
+}
+
+/// A length, mostly equal to the MTU or next to it.
+pub(super) fn length(input: &mut Input<'_>, mtu: usize) -> usize {
+    match input.byte() % 8 {
+        0 => 0,
+        1 => 1,
+        2 => mtu - 1,
+        3 => mtu + 1,
+        4 => usize::from(input.byte()),
+        _ => mtu,
+    }
+}
+
+/// An offset into the region, at its ends or beyond it.
+fn offset(input: &mut Input<'_>) -> usize {
+    match input.byte() % 8 {
+        0 => REGION - 8,
+        1 => REGION,
+        2 => REGION + 8,
+        3 => usize::from(input.byte()),
+        4 => usize::MAX / 2,
+        _ => usize::from(input.byte()) * 8,
     }
 }

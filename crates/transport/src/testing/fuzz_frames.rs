@@ -3,7 +3,7 @@
 //! The input bytes choose requests and responses that are right, and then what is wrong with some of them: placement,
 //! PSN, opcode, length, or raw bytes. The body keeps a model of the connection, and compares what the QP does with it.
 
-use super::fuzz::Input;
+use super::fuzz::length;
 use super::host::{Entry, Staging};
 use super::memory::Region;
 use super::pair::{Node, Pair, SRQ, Setup};
@@ -11,6 +11,7 @@ use super::requests::{BASE, KEY, read, remote, sge};
 use crate::{Access, Data, Limits, Mtu, Queue, RecvWr, SendFlags, SendOp, SendWr};
 use std::ops::Range;
 use std::time::Duration;
+use weir_trials::Input;
 use weir_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Destination, Headers, Ieth, ImmDt, Opcode, Operation as O, Packet, Placement,
     Psn, Reth, Service, XrcEth, frame,
@@ -306,7 +307,7 @@ impl Victim {
             }
             7 => psn = if lie & 0x80 == 0 { psn.plus(small) } else { psn.minus(small) },
             8 => opcode = Opcode(opcode.0 & 0xe0 | input.byte() & 0x1f),
-            9 => payload = input.length(self.setup.mtu.bytes()),
+            9 => payload = length(input, self.setup.mtu.bytes()),
             _ => {}
         }
         let bth =

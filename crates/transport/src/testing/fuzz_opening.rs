@@ -1,10 +1,10 @@
 //! The body of the fuzz target `opening`: hellos of a third host while two processes agree on a connection.
 
-use super::fuzz::Input;
 use super::rng::Rng;
 use crate::Instant;
 use crate::edge::{Agreed, Numbers, Opening, Own};
 use std::time::Duration;
+use weir_trials::Input;
 use weir_wire::edge::{Address, Hello, MAX_LINKS, Seq};
 
 /// A process that asks and answers.

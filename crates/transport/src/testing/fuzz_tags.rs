@@ -1,11 +1,11 @@
 //! The body of the fuzz target `tags`: a hostile peer of a QP with a TM SRQ.
 
-use super::fuzz::Input;
 use super::paging::PagingSetup;
 use super::pair::{Pair, Setup};
 use super::requests::{address, remote};
 use crate::{Mtu, Profile, QpAttr, QpState, Queue, ResponderFaults, ResponderState, Status, WcFlags, WcOpcode};
 use std::time::Duration;
+use weir_trials::Input;
 use weir_wire::{Aeth, Bth, Headers, ImmDt, Opcode, Packet, Reth, tag};
 
 /// Receives of the program: by turns for a tag and for any message.

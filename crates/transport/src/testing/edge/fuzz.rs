@@ -8,8 +8,8 @@ use crate::Instant;
 use crate::edge::{
     Ack, Action, Endpoint, Flags, Header, Kind, Operation, Order, Parameters, Piece, Scheduler, Seq, Setup,
 };
-use crate::testing::fuzz::Input;
 use std::time::Duration;
+use weir_trials::Input;
 use weir_wire::edge::{Heard, MAX_ACK_LEN, MAX_HEADER_LEN, PIECE_LEN};
 
 const WINDOW: u32 = 16;
