@@ -67,7 +67,8 @@ static int add_flaw(struct model *m, struct request *r)
 		return r->wr.num_sge = r->from->max_send_sge + 1, EINVAL;
 	if (r->flaw == NO_OPCODE)
 		return r->wr.opcode = 99, EINVAL;
-	if (r->flaw == NO_AH && ud)
+	/* Other requests have other members where the handle is. */
+	if (r->flaw == NO_AH && ud && supports(r->from, r->opcode))
 		return r->wr.wr.ud.ah = NULL, EINVAL;
 	if (r->flaw == NO_LKEY)
 		r->sges[0].lkey ^= 0x5a00;
