@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
 #include <stdlib.h>
+#include "flushing.h"
 #include "check.h"
 #include "setup.h"
 
@@ -53,14 +54,8 @@ static int refused(struct ibv_mr *mr)
 	return error;
 }
 
-enum { FLUSH_GLOBAL = 1, FLUSH_PERSISTENT = 2, RANGE = 0, WHOLE = 1, OFFERS_FLUSH = 1 << 11, WC_FLUSH = 8 };
+enum { FLUSH_GLOBAL = 1, FLUSH_PERSISTENT = 2, RANGE = 0, WHOLE = 1, WC_FLUSH = 8 };
 enum { MR_FLUSH_GLOBAL = 1 << 8, MR_FLUSH_PERSISTENT = 1 << 9 };
-
-/* Of releases from 45 on. */
-struct flushing_qp {
-	struct ibv_qp_ex ex;
-	void (*wr_flush)(struct ibv_qp_ex *, uint32_t rkey, uint64_t addr, size_t length, uint8_t type, uint8_t level);
-};
 
 /* A FLUSH after a WRITE of what `from` has, on a QP that is connected to itself. Returns the error of the post, or 1000
  * and the status of the first completion. */

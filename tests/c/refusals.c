@@ -112,7 +112,7 @@ static void datagrams(const union ibv_gid *gid, int index)
 		refused("QP of a group", ibv_destroy_qp(qp));
 		do
 			group.raw[15]++;
-		while (!(error = ibv_attach_mcast(qp, &group, 0)));
+		while (group.raw[15] < 200 && !(error = ibv_attach_mcast(qp, &group, 0)));
 		refused("one group more", error);
 		while (--group.raw[15])
 			ibv_detach_mcast(qp, &group, 0);
@@ -255,8 +255,10 @@ static void locked(void)
 {
 	struct rlimit none = { 0, 0 };
 
-	if (setrlimit(RLIMIT_MEMLOCK, &none) || (!geteuid() && seteuid(65534)))
+	if (setrlimit(RLIMIT_MEMLOCK, &none) || (!geteuid() && seteuid(65534))) {
+		perror("setrlimit, seteuid");
 		return;
+	}
 	NO_OBJECT("MR beyond the limit", ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE));
 }
 

@@ -4,12 +4,9 @@
  *   refused_posts DEVICE           ibv_post_send and ibv_post_recv
  *   refused_posts DEVICE shared    receives and tags of SRQs, ibv_bind_mw
  *   refused_posts DEVICE batches   ibv_wr_start to ibv_wr_complete */
+#include "flushing.h"
 #include "refused.h"
 #include <stdlib.h>
-
-/* Older headers have no FLUSH. */
-typedef void (*wr_flush)(struct ibv_qp_ex *, uint32_t, uint64_t, size_t, uint8_t, uint8_t);
-enum { WITH_FLUSH = 2048, FLUSH_AT = 352 };
 
 static unsigned char memory[4096];
 
@@ -92,6 +89,10 @@ static void tags(struct ibv_srq *plain)
 	refused("SGEs of a tag", ibv_post_srq_ops(srq, &add, &bad));
 	refused("tag that cannot be", ibv_post_srq_ops(srq, &delete, &bad));
 	refused("opcode of a tag", ibv_post_srq_ops(srq, &other, &bad));
+	/* As many as there is room for: no line. */
+	add.tm.add.num_sge = 0;
+	while (!ibv_post_srq_ops(srq, &add, &bad))
+		;
 	ibv_destroy_srq(srq);
 	ibv_destroy_cq(ibv_cq_ex_to_cq(extended));
 }
@@ -145,7 +146,7 @@ static struct ibv_qp_ex *extended_qp(enum ibv_qp_type type, uint64_t operations)
 static void batches(void)
 {
 	struct ibv_qp_ex *rc = extended_qp(IBV_QPT_RC, IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
-							       IBV_QP_EX_WITH_BIND_MW | WITH_FLUSH);
+							       IBV_QP_EX_WITH_BIND_MW | OFFERS_FLUSH);
 	struct ibv_qp_ex *ud = extended_qp(IBV_QPT_UD, IBV_QP_EX_WITH_SEND);
 	struct ibv_qp_ex *xrc = extended_qp(IBV_QPT_XRC_SEND, IBV_QP_EX_WITH_SEND);
 	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
@@ -153,8 +154,12 @@ static void batches(void)
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
 	struct ibv_sge sges[64] = { { 0 } };
+	struct ibv_ah_attr to = { .port_num = 1, .is_global = 1, .grh.sgid_index = best_gid(context, 1) };
+	struct ibv_ah *ah;
 
-	if (!rc || !ud || !xrc || !mw)
+	ibv_query_gid(context, 1, to.grh.sgid_index, &to.grh.dgid);
+	ah = ibv_create_ah(pd, &to);
+	if (!ah || !rc || !ud || !xrc || !mw)
 		exit(1);
 	ibv_wr_start(rc);
 	ibv_wr_send(rc);
@@ -186,7 +191,7 @@ static void batches(void)
 	ibv_wr_bind_mw(rc, mw, 0, &info);
 	refused("window of type 1 in a batch", ibv_wr_complete(rc));
 	ibv_wr_start(rc);
-	(*(wr_flush *)((char *)rc + FLUSH_AT))(rc, 0, 0, 8, 0, 0);
+	((struct flushing_qp *)(void *)rc)->wr_flush(rc, 0, 0, 8, 0, 0);
 	refused("flush to no place", ibv_wr_complete(rc));
 	ibv_wr_start(ud);
 	ibv_wr_send(ud);
@@ -198,6 +203,13 @@ static void batches(void)
 	ibv_wr_start(xrc);
 	ibv_wr_send(xrc);
 	refused("batch without SRQ", ibv_wr_complete(xrc));
+	/* As many as there is room for: no line. */
+	do {
+		ibv_wr_start(ud);
+		ibv_wr_send(ud);
+		ibv_wr_set_ud_addr(ud, ah, 1, 0x1111);
+	} while (!ibv_wr_complete(ud));
+	ibv_destroy_ah(ah);
 	ibv_dealloc_mw(mw);
 	ibv_destroy_qp(&rc->qp_base);
 	ibv_destroy_qp(&ud->qp_base);

@@ -32,7 +32,7 @@ pub enum Refusal {
     Inline(usize),
     /// `ibv_wr_bind_mw` without a window of type 2, or without a region.
     Window,
-    /// `ibv_wr_flush` with another placement or selectivity, or of a longer range than 4 GiB.
+    /// `ibv_wr_flush` with another placement or selectivity, or of a range of 4 GiB or more.
     Flush,
     /// `ibv_wr_set_ud_addr` without an address handle.
     NoAddress,

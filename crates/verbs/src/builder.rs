@@ -186,7 +186,7 @@ unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr:
     }
 }
 
-/// This request needs no setter. EINVAL for an unknown placement type or selectivity, and for a range of more than 4 GiB.
+/// This request needs no setter. EINVAL for an unknown placement type or selectivity, and for a range of 4 GiB or more.
 unsafe extern "C" fn wr_flush(
     qp: *mut ibv_qp_ex,
     rkey: u32,

@@ -88,7 +88,7 @@ pub fn tag_operation(srq: &Srq, max_sge: u32, op: &ibv_ops_wr, error: PostError)
         // Only an addition has SGEs.
         (PostError::TooManySges, _) => {
             let ibv_ops_tm_add { sg_list, num_sge, .. } = op.tm.add;
-            sges(sg_list.is_null(), num_sge, max_sge, "the limit of a tag")
+            sges(sg_list.is_null(), num_sge, max_sge, "max_sge of tags")
         }
         (_, IBV_WR_TAG_DEL) => format!("IBV_WR_TAG_DEL: no tag can have the handle {}", op.tm.handle),
         _ => format!("opcode {opcode} is none of IBV_WR_TAG_ADD, IBV_WR_TAG_DEL and IBV_WR_TAG_SYNC"),
@@ -125,7 +125,7 @@ pub fn batch(qp: &QpOwn, refusal: Refusal) -> Errno {
             Refusal::Inline(length) => format!("{length} bytes of inline data: {}", inline(qp)),
             Refusal::Window => operation(qp, IBV_WR_BIND_MW),
             Refusal::Flush => {
-                "ibv_wr_flush: placement or selectivity is unknown, or the range is longer than 4 GiB".into()
+                "ibv_wr_flush: placement or selectivity is unknown, or the range is 4 GiB or longer".into()
             }
             Refusal::NoAddress => "ibv_wr_set_ud_addr: the address handle is NULL".into(),
             Refusal::Post(PostError::State) => state(qp),
@@ -140,7 +140,7 @@ pub fn batch(qp: &QpOwn, refusal: Refusal) -> Errno {
 }
 
 /// Lengths of requests.
-const LENGTHS: &str = "atomics must have 8, other requests 2^31 at most";
+const LENGTHS: &str = "atomics must have 8 bytes, a FLUSH none, other requests 2^31 bytes at most";
 
 fn state(qp: &QpOwn) -> String {
     format!("the QP is in state {:?}, and sends need IBV_QPS_RTS (ibv_modify_qp)", qp.device.query().qp_state)
@@ -154,7 +154,7 @@ fn inline(qp: &QpOwn) -> String {
 fn operation(qp: &QpOwn, opcode: c_int) -> String {
     let all = match (qp.service, opcode) {
         (_, IBV_WR_BIND_MW) => {
-            return "a bind needs an RC, UC or XRC QP, a region, and in a work request a window of type 2".into();
+            return "a bind needs an RC, UC or XRC_SEND QP, a region, and in a work request a window of type 2".into();
         }
         (Service::Ud, IBV_WR_SEND | IBV_WR_SEND_WITH_IMM) => return "wr.ud.ah is NULL".into(),
         (Service::Ud, _) => "IBV_WR_SEND and IBV_WR_SEND_WITH_IMM",

@@ -165,18 +165,19 @@ unsafe extern "C" fn post_recv(wq: *mut ibv_wq, wr: *mut ibv_recv_wr, bad_wr: *m
                 return errno.0;
             }
             let own = &*wq.cast::<Wq>();
-            let mut outcome = 0;
+            let mut refused = None;
             while let Some(request) = next.as_ref() {
                 let posted = sge_list(request.sg_list, request.num_sge, own.max_sge)
                     .and_then(|sges| own.device.post_recv(&RecvWr { wr_id: request.wr_id, sges }));
                 if let Err(error) = posted {
-                    outcome = refused_post::queue_receive(&own.device, own.max_sge, request, error).0;
+                    refused = Some((request, error));
                     break;
                 }
                 next = request.next;
             }
             own.device.doorbell_receive();
-            outcome
+            refused
+                .map_or(0, |(request, error)| refused_post::queue_receive(&own.device, own.max_sge, request, error).0)
         }
     });
     if outcome != 0 && !bad_wr.is_null() {

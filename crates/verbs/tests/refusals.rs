@@ -183,7 +183,7 @@ const POSTS: &[Refusal] = &[
         "ibv_post_send: opcode 4711 is not possible on a QP of type Rc, which has SENDs, RDMA WRITEs and READs",
     ),
     ("inline", libc::EINVAL, "ibv_post_send: opcode 2 with 4096 bytes and IBV_SEND_INLINE: max_inline_data is "),
-    ("atomic of 7 bytes", libc::EINVAL, "ibv_post_send: opcode 6 with 7 bytes: atomics must have 8"),
+    ("atomic of 7 bytes", libc::EINVAL, "ibv_post_send: opcode 6 with 7 bytes: atomics must have 8 bytes"),
     ("WRITE of UD", libc::EINVAL, "ibv_post_send: opcode 0 is not possible on a QP of type Ud, which has IBV_WR_SEND"),
     ("datagram to nowhere", libc::EINVAL, "ibv_post_send: wr.ud.ah is NULL"),
     ("receive beside an SRQ", libc::ENOMEM, "ibv_post_recv: it has no receive queue: ibv_post_srq_recv of its SRQ"),
@@ -193,14 +193,14 @@ const POSTS: &[Refusal] = &[
 const SHARED: &[Refusal] = &[
     ("SGEs of an SRQ", libc::EINVAL, "ibv_post_srq_recv: num_sge is 64, and max_sge of the SRQ is "),
     ("tag of a plain SRQ", libc::EINVAL, "ibv_post_srq_ops: only SRQs of type IBV_SRQT_TM have tags"),
-    ("SGEs of a tag", libc::EINVAL, "ibv_post_srq_ops: num_sge is 64, and the limit of a tag is "),
+    ("SGEs of a tag", libc::EINVAL, "ibv_post_srq_ops: num_sge is 64, and max_sge of tags is "),
     ("tag that cannot be", libc::EINVAL, "ibv_post_srq_ops: IBV_WR_TAG_DEL: no tag can have the handle 65535"),
     ("opcode of a tag", libc::EINVAL, "ibv_post_srq_ops: opcode 4711 is none of IBV_WR_TAG_ADD, "),
     ("bind in RESET", libc::EINVAL, "ibv_bind_mw: the QP is in state Reset, and sends need IBV_QPS_RTS"),
     (
         "bind of UD",
         libc::EINVAL,
-        "ibv_bind_mw: a bind needs an RC, UC or XRC QP, a region, and in a work request a window of type 2",
+        "ibv_bind_mw: a bind needs an RC, UC or XRC_SEND QP, a region, and in a work request a window of type 2",
     ),
 ];
 
@@ -211,11 +211,15 @@ const BATCHES: &[Refusal] = &[
     ("long batch", libc::ENOMEM, "ibv_wr_complete: more work requests than max_send_wr, "),
     ("SGEs of a batch", libc::ENOMEM, "ibv_wr_complete: 64 SGEs, and max_send_sge of the QP is "),
     ("inline data of a batch", libc::ENOMEM, "ibv_wr_complete: 4096 bytes of inline data: max_inline_data is "),
-    ("atomic of 7 bytes in a batch", libc::EINVAL, "ibv_wr_complete: the length of a request: atomics must have 8"),
+    (
+        "atomic of 7 bytes in a batch",
+        libc::EINVAL,
+        "ibv_wr_complete: the length of a request: atomics must have 8 bytes",
+    ),
     (
         "window of type 1 in a batch",
         libc::EINVAL,
-        "ibv_wr_complete: a bind needs an RC, UC or XRC QP, a region, and in a work request",
+        "ibv_wr_complete: a bind needs an RC, UC or XRC_SEND QP, a region, and in a work request",
     ),
     ("flush to no place", libc::EINVAL, "ibv_wr_complete: ibv_wr_flush: placement or selectivity is unknown, or "),
     ("batch to nowhere", libc::EINVAL, "ibv_wr_complete: ibv_wr_set_ud_addr: the address handle is NULL"),

@@ -111,4 +111,21 @@ mod tests {
             "lkey 0x00001234 was used for 8 bytes at 0x5000, but it grants 4096 bytes at 0x4000"
         );
     }
+
+    #[test]
+    fn each_reason_about_a_key_has_its_text() {
+        for (why, text) in [
+            (Why::Unknown, "no region or window has this key"),
+            (Why::Unbound, "the window is not bound: it was never bound"),
+            (Why::OtherTag { now: 0x1235 }, "this key is stale: it is 0x00001235 since"),
+            (Why::OtherDomain, "it belongs to another protection domain than the QP"),
+            (Why::OtherQp { qp: 9 }, "the window of type 2 is bound to QP 0x000009, and no other may use it"),
+            (Why::WindowAsLkey, "it is the key of a window, which is no lkey"),
+            (Why::Null, "it is the key of a null region, which a peer may not use"),
+            (Why::Changed, "it has changed since"),
+        ] {
+            let refusal = AccessRefusal { side: Side::Responder, remote: true, key: 0x1234, va: 0x5000, len: 8, why };
+            assert!(refusal.to_string().contains(text), "{refusal}");
+        }
+    }
 }

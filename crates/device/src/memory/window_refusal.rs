@@ -113,4 +113,26 @@ mod tests {
             "rkey 0x00000501 was to be invalidated, but the window is bound to QP 0x000009, and only that QP may do so"
         );
     }
+
+    /// What causes each of them: the tests of `bind.rs`.
+    #[test]
+    fn each_reason_about_a_window_has_its_text() {
+        for (why, text) in [
+            (WindowWhy::Unknown, "no window has this key"),
+            (WindowWhy::OtherTag { now: 0x502 }, "this key is stale: the window's key is 0x00000502 now"),
+            (WindowWhy::OtherDomain, "the window belongs to another protection domain than the QP"),
+            (WindowWhy::Bound, "a window of type 2 must be invalidated before it is bound again"),
+            (WindowWhy::NoBytes, "a bind of zero bytes does not free a window of type 2"),
+            (WindowWhy::TypeOne, "a window of type 1 is closed by a bind of zero bytes instead"),
+            (WindowWhy::Unbound, "the window is not bound: it never was"),
+            (WindowWhy::NoRegion, "no region has this lkey"),
+            (WindowWhy::RegionInOtherDomain, "the region belongs to another protection domain than the window"),
+            (WindowWhy::NullRegion, "it is the lkey of a null region"),
+            (WindowWhy::RegionZeroBased, "the region is zero-based, and windows need addresses"),
+            (WindowWhy::OutsideRegion { from: 0x4000, len: 64 }, "the region has 64 bytes at 0x4000"),
+        ] {
+            let refusal = WindowRefusal { side: Side::Requester, key: 0x501, bind: None, why };
+            assert!(refusal.to_string().contains(text), "{refusal}");
+        }
+    }
 }
