@@ -115,7 +115,8 @@ if [ $# = 0 ]; then
     # shellcheck disable=SC2086 # a list of words
     set -- "$@" --lib $tests --
     # Tests that count what an engine does in time, which is too slow here.
-    for name in many_idle_qps_of_one_peer although_many_qps_are_idle memory_of_a_flushed_work_request; do
+    for name in many_idle_qps_of_one_peer although_many_qps_are_idle memory_of_a_flushed_work_request \
+            requesters_resume_by_their_own_events; do
         set -- "$@" --skip "$name"
     done
     if [ "$sanitizer" = address ]; then
