@@ -11,6 +11,7 @@
  *   refusals DEVICE implicit  what a profile without implicit ODP does not have
  *   refusals DEVICE locked   of regions: more memory than the user may lock
  *   refusals DEVICE dropped  messages of UD and UC that are dropped
+ *   refusals DEVICE ends     QPs that end: prints the status of their sends
  *   refusals DEVICE faults   a request that WEIR_FAULTS makes fail: prints the status of its completion */
 #include "refused.h"
 #include <stdlib.h>
@@ -55,6 +56,7 @@ static void memories(void)
 	NO_OBJECT("MR not mapped", ibv_reg_mr(pd, (void *)4096, 1, IBV_ACCESS_LOCAL_WRITE));
 	NO_OBJECT("MR not mapped, to read", ibv_reg_mr(pd, (void *)4096, 1, 0));
 	NO_OBJECT("MR of 0", ibv_reg_mr(pd, memory, 0, IBV_ACCESS_LOCAL_WRITE));
+	NO_OBJECT("MR of persistent memory", ibv_reg_mr(pd, memory, 1, 1 << 9));
 	NO_OBJECT("implicit MR iova", ibv_reg_mr_iova(pd, NULL, SIZE_MAX, 4096, IBV_ACCESS_ON_DEMAND));
 	NO_OBJECT("MR iova", ibv_reg_mr_iova(pd, memory, 4096, 1, IBV_ACCESS_LOCAL_WRITE));
 	refused("device memory in use", ibv_free_dm(dm));
@@ -318,6 +320,50 @@ static void dropped(const union ibv_gid *gid, int index)
 	ibv_dereg_mr(mr);
 }
 
+/* QPs that end: prints the status of the send. */
+static void ends(const union ibv_gid *gid, int index)
+{
+	struct ibv_ah_attr to = { .port_num = 1, .is_global = 1, .grh = { .dgid = *gid, .sgid_index = index } };
+	struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_sge sge = { .addr = (uintptr_t)memory, .length = 64, .lkey = mr->lkey };
+	struct ibv_send_wr *bad, wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED };
+	struct ibv_qp *qp;
+	struct ibv_wc wc;
+
+	for (int received = 0; received < 2; received++) {
+		struct ibv_qp *peer = qp_of(IBV_QPT_RC, NULL, 1);
+		struct ibv_qp_attr attr = rc_attr(peer->qp_num, gid, index);
+
+		qp = qp_of(IBV_QPT_RC, NULL, 1);
+		attr.rnr_retry = 0;
+		if (rc_connect(qp, attr) || rc_connect(peer, rc_attr(qp->qp_num, gid, index)))
+			refused("connect", -1);
+		if (received)
+			receive(peer, 4711, 64);
+		if (ibv_post_send(qp, &wr, &bad))
+			refused("send", -1);
+		while (!ibv_poll_cq(cq, 1, &wc) || wc.qp_num != qp->qp_num)
+			;
+		refused(received ? "receive with another lkey" : "no receive", wc.status);
+		/* A thread of Weir may write the lines. */
+		sleep(1);
+		ibv_destroy_qp(qp);
+		ibv_destroy_qp(peer);
+	}
+	qp = qp_of(IBV_QPT_UD, NULL, 1);
+	ud_start(qp, 1);
+	sge.lkey = 4711;
+	wr.wr.ud.ah = ibv_create_ah(pd, &to);
+	wr.wr.ud.remote_qpn = qp->qp_num;
+	if (ibv_post_send(qp, &wr, &bad))
+		refused("send", -1);
+	refused("datagram with another lkey", next_status());
+	sleep(1);
+	ibv_destroy_qp(qp);
+	ibv_destroy_ah(wr.wr.ud.ah);
+	ibv_dereg_mr(mr);
+}
+
 static void faults(const union ibv_gid *gid, int index)
 {
 	struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
@@ -374,6 +420,8 @@ int main(int argc, char **argv)
 		locked();
 	} else if (!strcmp(what, "dropped")) {
 		dropped(&gid, index);
+	} else if (!strcmp(what, "ends")) {
+		ends(&gid, index);
 	} else if (!strcmp(what, "faults")) {
 		faults(&gid, index);
 	} else {

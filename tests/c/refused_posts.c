@@ -81,10 +81,14 @@ static void tags(struct ibv_srq *plain)
 		.cq = ibv_cq_ex_to_cq(extended),
 		.tm_cap = { 4, 8 },
 	};
-	struct ibv_srq *srq = ibv_create_srq_ex(context, &init);
+	struct ibv_srq *srq;
 	struct ibv_ops_wr *bad, add = { .opcode = IBV_WR_TAG_ADD, .tm.add = { .sg_list = sges, .num_sge = 64 } };
 	struct ibv_ops_wr delete = { .opcode = IBV_WR_TAG_DEL, .tm.handle = 0xffff }, other = { .opcode = 4711 };
 
+	init.tm_cap.max_num_tags = 1 << 30;
+	NO_OBJECT("SRQ of 2^30 tags", ibv_create_srq_ex(context, &init));
+	init.tm_cap.max_num_tags = 4;
+	srq = ibv_create_srq_ex(context, &init);
 	refused("tag of a plain SRQ", ibv_post_srq_ops(plain, &delete, &bad));
 	refused("SGEs of a tag", ibv_post_srq_ops(srq, &add, &bad));
 	refused("tag that cannot be", ibv_post_srq_ops(srq, &delete, &bad));

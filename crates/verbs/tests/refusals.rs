@@ -34,6 +34,7 @@ const REFUSALS: &[Refusal] = &[
         "MR: 1 bytes at 0x1000 are not registered: part of it is not mapped, or not readable",
     ),
     ("MR of 0", libc::EINVAL, "are not registered: the length is 0, or goes beyond the end of memory"),
+    ("MR of persistent memory", libc::EINVAL, "MR: IBV_ACCESS_FLUSH_PERSISTENT: the memory is not known to be "),
     ("implicit MR iova", libc::EINVAL, "are not registered: all of memory as a region begins at iova 0"),
     ("MR iova", libc::EINVAL, "have different offsets in their pages"),
     ("device memory in use", libc::EBUSY, "device memory: free: 1 regions are registered on it: ibv_dereg_mr first"),
@@ -192,6 +193,7 @@ const POSTS: &[Refusal] = &[
 /// The same of SRQs and windows.
 const SHARED: &[Refusal] = &[
     ("SGEs of an SRQ", libc::EINVAL, "ibv_post_srq_recv: num_sge is 64, and max_sge of the SRQ is "),
+    ("SRQ of 2^30 tags", libc::EINVAL, "is 1073741824, and must be from 1 to "),
     ("tag of a plain SRQ", libc::EINVAL, "ibv_post_srq_ops: only SRQs of type IBV_SRQT_TM have tags"),
     ("SGEs of a tag", libc::EINVAL, "ibv_post_srq_ops: num_sge is 64, and max_sge of tags is "),
     ("tag that cannot be", libc::EINVAL, "ibv_post_srq_ops: IBV_WR_TAG_DEL: no tag can have the handle 65535"),
@@ -355,6 +357,22 @@ fn a_datagram_that_is_dropped_has_a_line_with_device_qp_and_what_to_do() {
         "it does not fit into its receive of 64 bytes: post receives of 40 bytes for the GRH",
     ]) {
         assert!(line.contains(&start) && line.contains(why), "{why}: {line}");
+    }
+}
+
+#[test]
+fn a_qp_that_ends_has_a_line_at_each_side() {
+    let (success, out, lines) = run(&["ends"], &[]);
+    let wanted = ["no receive: 13", "receive with another lkey: 11", "datagram with another lkey: 4"];
+    assert!(success && out == wanted, "RNR_RETRY_EXC_ERR, REM_OP_ERR and LOC_PROT_ERR: {out:?} {lines:?}");
+    assert_eq!(lines.len(), 4, "{lines:#?}");
+    for part in [
+        "the peer had no receive posted. Post receives before",
+        "the peer failed on its own side. Its memory may be unmapped",
+        "lkey 0x00001267 was used for 64 bytes",
+        " is in the send queue error state: its send ended as LocalProtection: lkey 0x00001267",
+    ] {
+        assert!(lines.iter().any(|line| line.contains(part)), "{part}: {lines:#?}");
     }
 }
 
