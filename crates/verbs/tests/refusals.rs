@@ -181,7 +181,7 @@ const POSTS: &[Refusal] = &[
     (
         "opcode",
         libc::EINVAL,
-        "ibv_post_send: opcode 4711 is not possible on a QP of type Rc, which has SENDs, RDMA WRITEs and READs",
+        "ibv_post_send: opcode 4711 is not possible on a QP of type Rc, which has SENDs, RDMA WRITEs and READs, atomics and local operations, and not those of the receiving side of XRC",
     ),
     ("inline", libc::EINVAL, "ibv_post_send: opcode 2 with 4096 bytes and IBV_SEND_INLINE: max_inline_data is "),
     ("atomic of 7 bytes", libc::EINVAL, "ibv_post_send: opcode 6 with 7 bytes: atomics must have 8 bytes"),

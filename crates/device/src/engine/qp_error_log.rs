@@ -194,3 +194,49 @@ fn advice(ending: &Ending) -> &'static str {
         _ => "see the status of the completion",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_wire::Psn;
+
+    #[test]
+    fn each_end_that_the_line_has_no_reason_for_has_its_advice() {
+        let (own, peer) = (Side::Requester, Side::Responder);
+        for (side, status, advice) in [
+            (own, Status::RetryExceeded, "the peer missed packets repeatedly"),
+            (own, Status::RnrRetryExceeded, "the peer had no receive posted"),
+            (own, Status::RemoteAccess, "Look at rkey, remote address, length"),
+            (
+                peer,
+                Status::RemoteAccess,
+                "the key, the address, the length or the access flags of the region did not allow it",
+            ),
+            (own, Status::RemoteInvalidRequest, "Check that its receives are long enough"),
+            (
+                peer,
+                Status::RemoteInvalidRequest,
+                "a receive was too short, the QP's access flags do not allow the operation",
+            ),
+            (own, Status::RemoteOperation, "the peer failed on its own side"),
+            (peer, Status::RemoteOperation, "memory of a region or a receive is unmapped"),
+            (own, Status::LocalProtection, "memory of the work request is not registered as it is used"),
+            (own, Status::LocalQpOperation, "READs and atomics need max_rd_atomic above 0"),
+            (own, Status::BadResponse, "the response does not fit the request"),
+            (own, Status::MwBind, "see the status of the completion"),
+        ] {
+            let ending = Ending { side, status, vendor_err: 0, psn: Psn::new(7), tries: None, why: None };
+            let error = QpError {
+                num: 1,
+                dest: 2,
+                peer: Some([127, 0, 0, 1].into()),
+                ending,
+                refusal: None,
+                sends_only: false,
+                hint: Hint::None,
+            };
+            let line = error.to_string();
+            assert!(line.contains(advice) && line.contains(&format!("ended as {status:?}")), "{line}");
+        }
+    }
+}

@@ -167,6 +167,7 @@ mod tests {
         for (errno, part) in [
             (libc::ENETUNREACH, "ip route get 10.0.0.2"),
             (libc::EHOSTUNREACH, "ip route get 10.0.0.2"),
+            (libc::ENETDOWN, "the interface is down: see `ip link show eth0`"),
             (libc::EPERM, "firewall"),
             (libc::EACCES, "forbids"),
             (libc::ENOBUFS, "memory"),

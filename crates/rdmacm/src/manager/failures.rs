@@ -73,17 +73,7 @@ impl Manager {
 
     /// The peer rejects a connection.
     pub(super) fn rejected(&mut self, connection: ConnectionId, reason: RejectReason) {
-        let why = match reason {
-            RejectReason::INVALID_SERVICE_ID => NO_LISTENER,
-            RejectReason::CONSUMER => REFUSED,
-            RejectReason::STALE_CONNECTION => {
-                "the QP belongs to another connection there: destroy the QP, and connect with a new one"
-            }
-            RejectReason::TIMEOUT => {
-                "the peer has waited in vain for an answer: look for a slow program or lost packets"
-            }
-            _ => "see what the log of the peer says, and IBTA 12.6.7.2 for the reason",
-        };
+        let why = of_rejection(reason);
         self.ended(connection, format_args!("RDMA_CM_EVENT_REJECTED, {reason}: {why}"));
     }
 
@@ -137,11 +127,26 @@ impl Manager {
     }
 }
 
+/// Why a peer rejects, and what to do.
+fn of_rejection(reason: RejectReason) -> &'static str {
+    match reason {
+        RejectReason::INVALID_SERVICE_ID => NO_LISTENER,
+        RejectReason::CONSUMER => REFUSED,
+        RejectReason::STALE_CONNECTION => {
+            "the QP belongs to another connection there: destroy the QP, and connect with a new one"
+        }
+        RejectReason::TIMEOUT => "the peer has waited in vain for an answer: look for a slow program or lost packets",
+        _ => "see what the log of the peer says, and IBTA 12.6.7.2 for the reason",
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::of_rejection;
     use crate::abi::*;
     use crate::address;
     use crate::manager::testing::*;
+    use weir_cm::RejectReason;
     use weir_device::Errno;
 
     /// What a process says since the last call.
@@ -232,6 +237,17 @@ mod tests {
         }
         pair.client.expect(4, event::UNREACHABLE);
         says(&pair, &[&format!("{start}UNREACHABLE: no answer comes"), "UDP port 4791"]);
+    }
+
+    #[test]
+    fn each_reason_of_a_rejection_says_what_to_do() {
+        for (reason, text) in [
+            (RejectReason::STALE_CONNECTION, "the QP belongs to another connection there: destroy the QP"),
+            (RejectReason::TIMEOUT, "the peer has waited in vain for an answer"),
+            (RejectReason(99), "see what the log of the peer says"),
+        ] {
+            assert!(of_rejection(reason).contains(text), "{reason}");
+        }
     }
 
     #[test]
