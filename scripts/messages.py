@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROW = re.compile(r"^\| `([^`]+)` \| .+ \| (?:(\w+): (.+)|none) \|$")
 # Crates with lines that tell a user what to do.
 CRATES = ("device", "verbs", "rdmacm")
-CALL = re.compile(r"\b(?:warn!|error!|refuse|refused|refused_trial|refused_post|log|log_of)\(|\blet why = ")
+CALL = re.compile(r"\b(?:warn!|error!|refuse|refused|refused_trial|refused_post|log|log_of)\(|\blet why =(?=\s)")
 # Files that are about what the log says: each text in them counts.
 WHOLE = ("device/src/engine/qp_error_log.rs", "device/src/memory/refusal.rs", "device/src/memory/window_refusal.rs",
          "device/src/shared/send_errors.rs", "device/src/os/watch.rs", "rdmacm/src/manager/failures.rs",
@@ -47,11 +47,9 @@ def until_closed(source, start):
 
 
 def logged(path):
-    """The texts that a file logs, if they have words of their own, with their lines."""
-    text = path.read_text().split("#[cfg(test)]\nmod ")[0]
-    # Continued literals become one; the number of lines stays.
-    source = re.sub(r"((?:\\\n[ ]*[^\\\n]*)+)", lambda found: re.sub(r"\\\n\s*", "", found[0]) , text)
-    source = re.sub(r"(?m)^[ \t]*//.*$", "", source)
+    """The texts that a file logs, if they have words of their own, with the first line that begins so."""
+    text = re.split(r"#\[cfg\(test\)\]\nmod \w+ \{", path.read_text())[0]
+    source = re.sub(r"(?m)^[ \t]*//.*$", "", joined(text))
     least = 2
     if str(path).endswith(WHOLE):
         # Parts of texts have fewer words.
@@ -64,8 +62,8 @@ def logged(path):
         for literal in LITERAL.finditer(part):
             # The reason that ends it has a row.
             if not literal[1].endswith("{why}") and len(re.findall(r"\b[a-z]{2,}\b", ASIDE.sub("", literal[1]))) >= least:
-                first = next(line for line, words in enumerate(text.splitlines(), 1) if literal[1][:12] in words)
-                yield first, literal[1]
+                lines = enumerate(text.splitlines(), 1)
+                yield next((line for line, words in lines if literal[1][:12] in words), 0), literal[1]
 
 
 def main():

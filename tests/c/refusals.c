@@ -337,11 +337,11 @@ static void ends(const union ibv_gid *gid, int index)
 		qp = qp_of(IBV_QPT_RC, NULL, 1);
 		attr.rnr_retry = 0;
 		if (rc_connect(qp, attr) || rc_connect(peer, rc_attr(qp->qp_num, gid, index)))
-			refused("connect", -1);
+			exit(1);
 		if (received)
-			receive(peer, 4711, 64);
+			receive(peer, 4712, 64);
 		if (ibv_post_send(qp, &wr, &bad))
-			refused("send", -1);
+			exit(1);
 		while (!ibv_poll_cq(cq, 1, &wc) || wc.qp_num != qp->qp_num)
 			;
 		refused(received ? "receive with another lkey" : "no receive", wc.status);
@@ -356,7 +356,7 @@ static void ends(const union ibv_gid *gid, int index)
 	wr.wr.ud.ah = ibv_create_ah(pd, &to);
 	wr.wr.ud.remote_qpn = qp->qp_num;
 	if (ibv_post_send(qp, &wr, &bad))
-		refused("send", -1);
+		exit(1);
 	refused("datagram with another lkey", next_status());
 	sleep(1);
 	ibv_destroy_qp(qp);

@@ -369,7 +369,7 @@ fn a_qp_that_ends_has_a_line_at_each_side() {
     for part in [
         "the peer had no receive posted. Post receives before",
         "the peer failed on its own side. Its memory may be unmapped",
-        "lkey 0x00001267 was used for 64 bytes",
+        "ended as RemoteOperation: lkey 0x00001268 was used for 64 bytes",
         " is in the send queue error state: its send ended as LocalProtection: lkey 0x00001267",
     ] {
         assert!(lines.iter().any(|line| line.contains(part)), "{part}: {lines:#?}");

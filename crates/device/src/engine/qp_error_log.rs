@@ -200,6 +200,17 @@ mod tests {
     use super::*;
     use weir_wire::Psn;
 
+    fn error(side: Side, status: Status, peer: Option<IpAddr>) -> QpError {
+        let ending = Ending { side, status, vendor_err: 0, psn: Psn::new(7), tries: None, why: None };
+        QpError { num: 1, dest: 2, peer, ending, refusal: None, sends_only: false, hint: Hint::None }
+    }
+
+    #[test]
+    fn a_receive_that_fails_without_a_peer_is_named() {
+        let line = error(Side::Responder, Status::LocalProtection, None).to_string();
+        assert!(line.contains("its receive ended as LocalProtection: memory of the work request"), "{line}");
+    }
+
     #[test]
     fn each_end_that_the_line_has_no_reason_for_has_its_advice() {
         let (own, peer) = (Side::Requester, Side::Responder);
@@ -225,17 +236,7 @@ mod tests {
             (own, Status::BadResponse, "the response does not fit the request"),
             (own, Status::MwBind, "see the status of the completion"),
         ] {
-            let ending = Ending { side, status, vendor_err: 0, psn: Psn::new(7), tries: None, why: None };
-            let error = QpError {
-                num: 1,
-                dest: 2,
-                peer: Some([127, 0, 0, 1].into()),
-                ending,
-                refusal: None,
-                sends_only: false,
-                hint: Hint::None,
-            };
-            let line = error.to_string();
+            let line = error(side, status, Some([127, 0, 0, 1].into())).to_string();
             assert!(line.contains(advice) && line.contains(&format!("ended as {status:?}")), "{line}");
         }
     }
