@@ -99,6 +99,7 @@ if [ $# = 0 ]; then
     # Without the tests of the crate layer: its functions in place of dlsym(3) run before the sanitizer is ready.
     # Loom runs its models on stacks of its own, which no sanitizer knows, and there is no race in them to find.
     skipped="arming gathering handover polling standby"
+    left_out=
     if [ "$sanitizer" = thread ]; then
         set -- -p weir-guarded -p weir-userfault -p weir-capture -p weir-link -p weir-device -p weir-verbs
         # Those of threads.
@@ -111,21 +112,18 @@ if [ $# = 0 ]; then
         # It keeps what is freed, needs more memory than a limit, maps memory where some has gone, and has stacks of its own.
         skipped="$skipped library layered guarded changes memory_limit mapped signals"
         tests=$(tests_of wire transport capture link device verbs)
+        # Programs of the system, and a limit of mlock(2), which does nothing here.
+        left_out="a_port_reports_changes_of_its_interface a_port_follows_its_peer_end
+            an_interface_is_shown_and_active_as_soon_as a_region_that_profile_or_limit_do_not_permit"
     fi
     # shellcheck disable=SC2086 # a list of words
     set -- "$@" --lib $tests --
     # Tests that count what an engine does in time, which is too slow here.
-    for name in many_idle_qps_of_one_peer although_many_qps_are_idle memory_of_a_flushed_work_request \
-            requesters_resume_by_their_own_events; do
+    left_out="$left_out many_idle_qps_of_one_peer although_many_qps_are_idle memory_of_a_flushed_work_request
+        requesters_resume_by_their_own_events"
+    for name in $left_out; do
         set -- "$@" --skip "$name"
     done
-    if [ "$sanitizer" = address ]; then
-        # Programs of the system, and a limit of mlock(2), which does nothing here.
-        for name in a_port_reports_changes_of_its_interface a_port_follows_its_peer_end \
-                an_interface_is_shown_and_active_as_soon_as a_region_that_profile_or_limit_do_not_permit; do
-            set -- "$@" --skip "$name"
-        done
-    fi
 fi
 # It runs ignored tests too, if this machine has what they need.
 SKIPS=allowed exec scripts/test.py "$@"

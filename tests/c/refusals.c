@@ -264,12 +264,12 @@ static void locked(void)
 	NO_OBJECT("MR beyond the limit", ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE));
 }
 
-/* The status of the next completion. */
-static int next_status(void)
+/* The status of the next completion of a QP. */
+static int next_status(const struct ibv_qp *qp)
 {
 	struct ibv_wc wc;
 
-	while (!ibv_poll_cq(cq, 1, &wc))
+	while (!ibv_poll_cq(cq, 1, &wc) || wc.qp_num != qp->qp_num)
 		;
 	return wc.status;
 }
@@ -282,7 +282,7 @@ static void send(struct ibv_qp *qp, struct ibv_send_wr wr, uint32_t lkey, uint32
 	wr.sg_list = &sge;
 	wr.num_sge = 1;
 	wr.send_flags = IBV_SEND_SIGNALED;
-	if (ibv_post_send(qp, &wr, &bad) || next_status())
+	if (ibv_post_send(qp, &wr, &bad) || next_status(qp))
 		refused("send", -1);
 }
 
@@ -328,7 +328,6 @@ static void ends(const union ibv_gid *gid, int index)
 	struct ibv_sge sge = { .addr = (uintptr_t)memory, .length = 64, .lkey = mr->lkey };
 	struct ibv_send_wr *bad, wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED };
 	struct ibv_qp *qp;
-	struct ibv_wc wc;
 
 	for (int received = 0; received < 2; received++) {
 		struct ibv_qp *peer = qp_of(IBV_QPT_RC, NULL, 1);
@@ -342,9 +341,7 @@ static void ends(const union ibv_gid *gid, int index)
 			receive(peer, 4712, 64);
 		if (ibv_post_send(qp, &wr, &bad))
 			exit(1);
-		while (!ibv_poll_cq(cq, 1, &wc) || wc.qp_num != qp->qp_num)
-			;
-		refused(received ? "receive with another lkey" : "no receive", wc.status);
+		refused(received ? "receive with another lkey" : "no receive", next_status(qp));
 		/* A thread of Weir may write the lines. */
 		sleep(1);
 		ibv_destroy_qp(qp);
@@ -357,7 +354,7 @@ static void ends(const union ibv_gid *gid, int index)
 	wr.wr.ud.remote_qpn = qp->qp_num;
 	if (ibv_post_send(qp, &wr, &bad))
 		exit(1);
-	refused("datagram with another lkey", next_status());
+	refused("datagram with another lkey", next_status(qp));
 	sleep(1);
 	ibv_destroy_qp(qp);
 	ibv_destroy_ah(wr.wr.ud.ah);
@@ -376,7 +373,7 @@ static void faults(const union ibv_gid *gid, int index)
 	attr.retry_cnt = 1;
 	if (rc_connect(qp, attr) || rc_connect(peer, rc_attr(qp->qp_num, gid, index)) || ibv_post_send(qp, &wr, &bad))
 		refused("send", -1);
-	refused("send", next_status());
+	refused("send", next_status(qp));
 	ibv_destroy_qp(qp);
 	ibv_destroy_qp(peer);
 	ibv_dereg_mr(mr);
@@ -406,8 +403,7 @@ int main(int argc, char **argv)
 		return unopened(what);
 	if (refused_begin(argc > 1 ? argv[1] : NULL))
 		return 1;
-	index = best_gid(context, 1);
-	ibv_query_gid(context, 1, index, &gid);
+	index = own_gid(&gid);
 	if (!strcmp(what, "rules")) {
 		rules();
 	} else if (!strcmp(what, "queues")) {

@@ -32,6 +32,15 @@ static inline int refused_end(void)
 	return ibv_destroy_cq(cq) || ibv_dealloc_pd(pd) || ibv_close_device(context);
 }
 
+/* The GID that programs connect by; returns its index. */
+static inline int own_gid(union ibv_gid *gid)
+{
+	int index = best_gid(context, 1);
+
+	ibv_query_gid(context, 1, index, gid);
+	return index;
+}
+
 static inline struct ibv_qp *qp_of(enum ibv_qp_type type, struct ibv_srq *srq, uint32_t sends)
 {
 	struct ibv_qp_init_attr init = { .qp_type = type, .send_cq = cq, .recv_cq = cq, .srq = srq,

@@ -13,10 +13,9 @@ static unsigned char memory[4096];
 /* A QP that is its own peer. */
 static void connect_to_itself(struct ibv_qp *qp)
 {
-	int index = best_gid(context, 1);
 	union ibv_gid gid;
+	int index = own_gid(&gid);
 
-	ibv_query_gid(context, 1, index, &gid);
 	if (rc_connect(qp, rc_attr(qp->qp_num, &gid, index)))
 		exit(1);
 }
@@ -158,10 +157,10 @@ static void batches(void)
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
 	struct ibv_sge sges[64] = { { 0 } };
-	struct ibv_ah_attr to = { .port_num = 1, .is_global = 1, .grh.sgid_index = best_gid(context, 1) };
+	struct ibv_ah_attr to = { .port_num = 1, .is_global = 1 };
 	struct ibv_ah *ah;
 
-	ibv_query_gid(context, 1, to.grh.sgid_index, &to.grh.dgid);
+	to.grh.sgid_index = own_gid(&to.grh.dgid);
 	ah = ibv_create_ah(pd, &to);
 	if (!ah || !rc || !ud || !xrc || !mw)
 		exit(1);

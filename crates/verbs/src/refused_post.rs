@@ -16,11 +16,11 @@ use weir_transport::{PostError, Service};
 #[cold]
 pub unsafe fn send(qp: &QpOwn, request: &ibv_send_wr, error: PostError) -> Errno {
     let ibv_send_wr { opcode, num_sge, .. } = *request;
-    if matches!(error, PostError::QueueFull | PostError::Failed) {
+    if is_usual(error) {
         return error.into();
     }
     log_of(qp, "ibv_post_send", || match error {
-        PostError::TooManySges => sges(request.sg_list.is_null(), num_sge, qp.max_send_sge, "max_send_sge of the QP"),
+        PostError::TooManySges => sges(request.sg_list, num_sge, qp.max_send_sge, "max_send_sge of the QP"),
         PostError::State => state(qp),
         // SAFETY: guaranteed by the caller; the list was found right before this error.
         PostError::Inline => unsafe {
@@ -45,7 +45,7 @@ pub fn receive(qp: &QpOwn, request: &ibv_recv_wr, error: PostError) -> Errno {
         return error.into();
     }
     log_of(qp, "ibv_post_recv", || match error {
-        PostError::TooManySges => sges_of_receive(request, qp.max_recv_sge, "max_recv_sge of the QP"),
+        PostError::TooManySges => sges(request.sg_list, request.num_sge, qp.max_recv_sge, "max_recv_sge of the QP"),
         PostError::State => "the QP is in state Reset, and receives need IBV_QPS_INIT (ibv_modify_qp)".into(),
         // Such a queue is always full.
         _ => "it has no receive queue: ibv_post_srq_recv of its SRQ, or a max_recv_wr of 1 at least at creation".into(),
@@ -57,7 +57,7 @@ pub fn receive(qp: &QpOwn, request: &ibv_recv_wr, error: PostError) -> Errno {
 #[cold]
 pub fn shared_receive(srq: &Srq, max_sge: u32, request: &ibv_recv_wr, error: PostError) -> Errno {
     if error == PostError::TooManySges {
-        let why = || sges_of_receive(request, max_sge, "max_sge of the SRQ");
+        let why = || sges(request.sg_list, request.num_sge, max_sge, "max_sge of the SRQ");
         log(|| srq.name(), "ibv_post_srq_recv", why);
     }
     error.into()
@@ -66,12 +66,12 @@ pub fn shared_receive(srq: &Srq, max_sge: u32, request: &ibv_recv_wr, error: Pos
 /// A receive of a work queue that is not posted because of `error`. The log names its QP, which has the number of the WQ.
 #[cold]
 pub fn queue_receive(qp: &Qp, max_sge: u32, request: &ibv_recv_wr, error: PostError) -> Errno {
-    if !matches!(error, PostError::QueueFull | PostError::Failed) {
+    if !is_usual(error) {
         log(
             || qp.name(),
             "ibv_post_wq_recv",
             || match error {
-                PostError::TooManySges => sges_of_receive(request, max_sge, "max_sge of the WQ"),
+                PostError::TooManySges => sges(request.sg_list, request.num_sge, max_sge, "max_sge of the WQ"),
                 _ => "the WQ is in state IBV_WQS_RESET, and receives need IBV_WQS_RDY (ibv_modify_wq)".into(),
             },
         );
@@ -88,12 +88,12 @@ pub fn tag_operation(srq: &Srq, max_sge: u32, op: &ibv_ops_wr, error: PostError)
         // Only an addition has SGEs.
         (PostError::TooManySges, _) => {
             let ibv_ops_tm_add { sg_list, num_sge, .. } = op.tm.add;
-            sges(sg_list.is_null(), num_sge, max_sge, "max_sge of tags")
+            sges(sg_list, num_sge, max_sge, "max_sge of tags")
         }
         (_, IBV_WR_TAG_DEL) => format!("IBV_WR_TAG_DEL: no tag can have the handle {}", op.tm.handle),
         _ => format!("opcode {opcode} is none of IBV_WR_TAG_ADD, IBV_WR_TAG_DEL and IBV_WR_TAG_SYNC"),
     };
-    if !matches!(error, PostError::QueueFull | PostError::Failed) {
+    if !is_usual(error) {
         log(|| srq.name(), "ibv_post_srq_ops", why);
     }
     error.into()
@@ -102,7 +102,7 @@ pub fn tag_operation(srq: &Srq, max_sge: u32, op: &ibv_ops_wr, error: PostError)
 /// An `ibv_bind_mw` that is not posted because of `error`.
 #[cold]
 pub fn bind(qp: &QpOwn, error: PostError) -> Errno {
-    if !matches!(error, PostError::QueueFull | PostError::Failed) && !is_nested() {
+    if !is_usual(error) && !is_nested() {
         refused_post(|| {
             let why = match error {
                 PostError::State => state(qp),
@@ -137,6 +137,11 @@ pub fn batch(qp: &QpOwn, refusal: Refusal) -> Errno {
         });
     }
     refusal.into()
+}
+
+/// An error without a line: programs post until a queue is full, and that the adapter has failed is in the log.
+fn is_usual(error: PostError) -> bool {
+    matches!(error, PostError::QueueFull | PostError::Failed)
 }
 
 /// Lengths of requests.
@@ -178,12 +183,8 @@ fn log(name: impl FnOnce() -> String, call: &str, why: impl FnOnce() -> String) 
     });
 }
 
-fn sges_of_receive(request: &ibv_recv_wr, max: u32, name: &str) -> String {
-    sges(request.sg_list.is_null(), request.num_sge, max, name)
-}
-
-fn sges(missing: bool, count: c_int, max: u32, name: &str) -> String {
-    let list = if missing { ", sg_list is NULL" } else { "" };
+fn sges(list: *const ibv_sge, count: c_int, max: u32, name: &str) -> String {
+    let list = if list.is_null() { ", sg_list is NULL" } else { "" };
     format!("num_sge is {count}{list}, and {name} is {max}")
 }
 
